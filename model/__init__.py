@@ -1,0 +1,1 @@
+"""Tensors, tokens and decoding. Knows nothing of HTTP, pydantic or Python threads."""

@@ -1,0 +1,1 @@
+"""Decoding rules: parameters, filters, the draw, and where a text ends."""

@@ -1,0 +1,1 @@
+"""Loading: model files and downloads, checked before anything is believed."""

@@ -1,0 +1,44 @@
+"""One weight as it lies in a model file: shape, block format and rows of bytes, read when asked for.
+
+Knows no operations and no file formats. Always: rows are whole blocks, and a row is one output of a matrix.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFormat:
+    """How consecutive weights of a row are packed, and the one function that unpacks them."""
+
+    name: str
+    block_size: int
+    """Weights in a block."""
+    block_bytes: int
+    unpack: Callable[[NDArray[np.uint8]], NDArray[np.float32]]
+    """[blocks, block_bytes] → [blocks, block_size]."""
+
+    def row_bytes(self, width: int) -> int:
+        return width // self.block_size * self.block_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A weight in its file's own format. `shape` is (outputs, inputs), or (width,) for a gain vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: BlockFormat
+    read: Callable[[], NDArray[np.uint8]]
+    """Reads [rows, bytes per row] from the file, rows in the order of `shape`."""
+
+    def rows(self) -> NDArray[np.uint8]:
+        return self.read()
+
+    def dequantised(self) -> NDArray[np.float32]:
+        """The weights as float32, in `shape`."""
+        blocks = self.rows().reshape(-1, self.format.block_bytes)
+        return self.format.unpack(blocks).reshape(self.shape)

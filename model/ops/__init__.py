@@ -1,0 +1,1 @@
+"""Op sets: one protocol, and the implementations that the transformer runs on."""

@@ -1,0 +1,66 @@
+"""What an op set must offer: weights, the operations of a decoder, and the choice of tokens.
+
+The transformer is written once over this protocol. An op set owns its arrays, its weights in whatever form it
+likes, and the storage behind the key and value pages.
+Always: the calls that a decoder makes do not depend on the batch, so an op set may record them once and replay them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from model.batch import Batch
+from model.decoding.params import Draw, Drawn
+from model.loading.tensor import StoredTensor
+
+Array = TypeVar("Array")
+Matrix = TypeVar("Matrix")
+Vector = TypeVar("Vector")
+
+
+class OpSet(Protocol[Array, Matrix, Vector]):
+    """The operations of a decoder over one batch. Arrays are [rows, width] unless said otherwise."""
+
+    def matrix(self, *parts: StoredTensor) -> Matrix:
+        """A weight matrix [outputs, inputs]; several parts are stacked along the outputs."""
+
+    def vector(self, part: StoredTensor) -> Vector:
+        """A gain vector [width]."""
+
+    def embed(self, table: Matrix) -> Array:
+        """The table's rows for the token ids of the batch."""
+
+    def rms_norm(self, x: Array, gain: Vector, epsilon: float) -> Array:
+        """x / sqrt(mean(x²) + ε) · gain, row by row."""
+
+    def linear(self, x: Array, weight: Matrix) -> Array:
+        """x · weightᵀ: [rows, inputs] → [rows, outputs]."""
+
+    def split(self, x: Array, widths: tuple[int, ...]) -> tuple[Array, ...]:
+        """Cut the columns of x into pieces of these widths."""
+
+    def store(self, layer: int, keys: Array, values: Array) -> None:
+        """Rotate the keys by their rows' positions and write keys and values into the rows' pages."""
+
+    def attend(self, layer: int, queries: Array) -> Array:
+        """Rotate the queries and attend causally over the pages: row at position t sees positions 0 … t."""
+
+    def silu_multiply(self, gate: Array, up: Array) -> Array:
+        """gate · sigmoid(gate) · up."""
+
+    def add(self, x: Array, y: Array) -> Array: ...
+
+    def asked_rows(self, x: Array) -> Array:
+        """Only the rows whose logits are wanted, in batch order."""
+
+    def program(self, forward: Callable[[], Array]) -> "Program":
+        """Make `forward`, which calls the operations above, runnable on any batch."""
+
+    def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]:
+        """One token for each draw. Logits are what a program's `run` returned; they are not changed."""
+
+
+class Program(Protocol):
+    """A decoder bound to its weights and its pages."""
+
+    def run(self, batch: Batch) -> Any:
+        """Carry out the copies, write every row's keys and values, return logits [asked rows, vocabulary]."""

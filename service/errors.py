@@ -1,0 +1,97 @@
+"""Every error a caller can meet, each with its status and code.
+
+ServiceError
+├── BadJson            400  the body is not the JSON it claims to be
+├── NotFound           404  no such route, model or session
+├── MethodNotAllowed   405
+├── SessionBusy        409  the session is already generating
+├── SessionExists      409  the name is taken
+├── BodyTooLarge       413
+├── UnsupportedMedia   415
+├── InvalidField       422  a value the caller can mend (400 on /v1)
+├── Overloaded         503  the queue is full; try again later
+├── Draining           503  the server is stopping; another may serve
+└── GenerationFailed   504 deadline, 503 engine stopping, 500 engine fault
+
+Knows no web framework. Always: a message names the field, the problem and what is allowed, never the value.
+"""
+
+from typing import Any
+
+
+class ServiceError(Exception):
+    """An answer other than success. `type` groups codes for clients that branch on it."""
+
+    status = 500
+    type = "internal_error"
+    code = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        allowed: Any = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or type(self).code
+        self.param = param
+        self.allowed = allowed
+        self.retry_after_s = retry_after_s
+
+
+class BadJson(ServiceError):
+    status, type, code = 400, "invalid_request_error", "invalid_json"
+
+
+class NotFound(ServiceError):
+    status, type, code = 404, "not_found_error", "not_found"
+
+
+class MethodNotAllowed(ServiceError):
+    status, type, code = 405, "invalid_request_error", "method_not_allowed"
+
+
+class SessionBusy(ServiceError):
+    status, type, code = 409, "conflict_error", "session_busy"
+
+
+class SessionExists(ServiceError):
+    status, type, code = 409, "conflict_error", "session_exists"
+
+
+class BodyTooLarge(ServiceError):
+    status, type, code = 413, "invalid_request_error", "body_too_large"
+
+
+class UnsupportedMedia(ServiceError):
+    status, type, code = 415, "invalid_request_error", "unsupported_media_type"
+
+
+class InvalidField(ServiceError):
+    status, type, code = 422, "invalid_request_error", "invalid_value"
+
+
+class Overloaded(ServiceError):
+    status, type, code = 503, "overloaded_error", "overloaded"
+
+
+class Draining(ServiceError):
+    status, type, code = 503, "overloaded_error", "draining"
+
+
+class GenerationFailed(ServiceError):
+    """A request that was accepted and then failed; the code says why."""
+
+    STATUS = {
+        "deadline_exceeded": (504, "timeout_error"),
+        "engine_stopped": (503, "overloaded_error"),
+        "cancelled": (499, "cancelled_error"),
+    }
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message, code=code)
+        self.status, self.type = self.STATUS.get(code, (500, "internal_error"))

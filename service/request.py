@@ -1,0 +1,170 @@
+"""A generation request inside the service, and the events that answer it. Frozen values only.
+
+Knows nothing of HTTP, text schemas or tensors.
+Always: every accepted request is answered by exactly one `Finished` or `Failed`, after any number of `Delta`s.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from model.decoding.params import DecodingParameters, TokenLogprob
+
+FinishReason = Literal["eos", "stop", "length", "deadline"]
+CacheReason = Literal["disabled", "cold", "prefix", "append", "edit", "identical", "evicted"]
+EvictionReason = Literal["edit", "capacity", "ttl", "explicit"]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What a caller asks, checked and tokenised."""
+
+    id: str
+    prompt_ids: tuple[int, ...]
+    parameters: DecodingParameters
+    sample_count: int = 1
+    """How many samples share the prompt (`num_return`)."""
+    session_id: str | None = None
+    use_cache: bool = True
+    deadline_s: float | None = None
+    """Seconds after submission."""
+    streams: bool = False
+    """Whether `Delta`s are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One generated token as the caller sees it."""
+
+    token_id: int
+    logprob: float | None = None
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request; cached ones are counted among the prompt's."""
+
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    cached_tokens: int = 0
+    resumed_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """What the cache did for one request. `computed_tokens` counts prompt rows that ran."""
+
+    reused_tokens: int = 0
+    computed_tokens: int = 0
+    evicted_tokens: int = 0
+    first_changed_token: int | None = None
+    reason: CacheReason = "cold"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds in the queue, in the prompt and in the generated tokens."""
+
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    tokens_per_second: float | None
+    """Generated tokens over all samples per second of decoding; None when nothing was decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One finished sample."""
+
+    index: int
+    text: str
+    tokens: tuple[TokenRecord, ...]
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Text that is final, and exactly the tokens it comes from. `sent` counts this index's tokens so far."""
+
+    request_id: str
+    index: int
+    text: str
+    tokens: tuple[TokenRecord, ...]
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    request_id: str
+    completions: tuple[Completion, ...]
+    usage: Usage
+    cache: CacheReport
+    timings: Timings
+
+
+FailureCode = Literal["cancelled", "deadline_exceeded", "numerical_error", "engine_failed", "engine_stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    request_id: str
+    code: FailureCode
+    usage: Usage
+    timings: Timings | None = None
+
+
+Terminal = Finished | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One session as `GET /sessions` shows it. Tokens and bytes are what the cache still holds of it."""
+
+    id: str
+    tokens: int
+    bytes: int
+    idle_s: float
+    busy: bool
+    parent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListSessions:
+    """Answered with every session, oldest use first."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeSession:
+    id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSession:
+    id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForkSession:
+    id: str
+    session_id: str
+    new_session_id: str
+
+
+SessionCommand = ListSessions | DescribeSession | DeleteSession | ForkSession
+SessionProblem = Literal["session_not_found", "session_busy", "session_exists"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """The answer to one session command: the sessions it concerns, or why it was refused."""
+
+    command_id: str
+    sessions: tuple[SessionInfo, ...] = ()
+    problem: SessionProblem | None = None
+
+
+Event = Delta | Finished | Failed | CommandAnswer
