@@ -1,4 +1,5 @@
 # `make serve` and `make test` each work on a clean checkout; `make help` lists the rest.
+# PYTHON, VENV, HOST and PORT may be given: `make serve PYTHON=python3.12 PORT=9000`.
 PYTHON ?= python3
 VENV ?= .venv
 HOST ?= 127.0.0.1
@@ -6,16 +7,20 @@ PORT ?= 8000
 BIN := $(VENV)/bin
 BUILD_INPUTS := pyproject.toml CMakeLists.txt service/__init__.py $(wildcard model/native/*.cpp model/native/*.hpp)
 
-.PHONY: help setup serve test check format clean
+.PHONY: help setup serve test check lint format clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
+# A venv whose creation failed half way leaves a python without pip, so the target is taken away again.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is not Python 3.11 or later, which Tane needs: name one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 1; }
 
 $(VENV)/.serve: $(BUILD_INPUTS) | $(BIN)/python
+	@command -v "$${CXX:-c++}" >/dev/null || { echo "a C++20 compiler is needed to build the extension (g++ or clang++)" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
@@ -31,12 +36,14 @@ serve: $(VENV)/.serve  ## serve the default model on HOST:PORT (127.0.0.1:8000)
 test: $(VENV)/.dev  ## run every test
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev  ## format, lint, types and the fast tests
+check: lint  ## format, lint, types and the fast tests
+	$(BIN)/python -m pytest -m 'not slow'
+
+lint: $(VENV)/.dev  ## format, lint and types, without tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/python -m pytest -m 'not slow'
 
 format: $(VENV)/.dev  ## rewrite the code in the project's format
 	$(BIN)/ruff format .

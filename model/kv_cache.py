@@ -5,3 +5,144 @@ Always: free + idle + leased = total, and pages promised but not yet taken never
 """
 
 PAGE_SIZE = 32
+
+
+class BooksError(RuntimeError):
+    """Pages or tokens were lost, counted twice or taken beyond a promise: a fault of ours, never of a caller."""
+
+
+def pages_for(positions: int) -> int:
+    """How many pages hold this many positions."""
+    return -(-positions // PAGE_SIZE)
+
+
+def reservation(prompt_tokens: int, max_new_tokens: int, rows: int, shared: int = 0) -> int:
+    """Pages that a request may come to need beside the `shared` ones that others lease already.
+
+    Every row may copy the prompt's tail page once and then fill pages of its own.
+    """
+    return pages_for(prompt_tokens) - shared + rows * (pages_for(max_new_tokens) + 1)
+
+
+class PagePool:
+    """The state of every page.
+
+    A page is *leased* while anyone refers to it, *idle* while it is only kept for reuse, and *free* otherwise.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._free = list(range(total - 1, -1, -1))
+        self._references = [0] * total
+        self._kept = [False] * total
+        self._idle = 0
+        self._promised = 0
+
+    @property
+    def total(self) -> int:
+        return len(self._references)
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def idle(self) -> int:
+        return self._idle
+
+    @property
+    def leased(self) -> int:
+        return self.total - self.free - self.idle
+
+    @property
+    def available(self) -> int:
+        """Pages that a new promise may still be made of."""
+        return self.free + self.idle - self._promised
+
+    @property
+    def promised(self) -> int:
+        return self._promised
+
+    def references(self, page: int) -> int:
+        return self._references[page]
+
+    def take(self) -> int:
+        """Lease a free page. Raises BooksError when none is free: whoever calls evicts an idle page first."""
+        if not self._free:
+            raise BooksError("no page is free")
+        page = self._free.pop()
+        self._references[page] = 1
+        return page
+
+    def lease(self, page: int) -> None:
+        """Refer once more to a leased or an idle page."""
+        if not self._references[page]:
+            if not self._kept[page]:
+                raise BooksError(f"page {page} is free and cannot be leased")
+            self._idle -= 1
+        self._references[page] += 1
+
+    def release(self, page: int) -> None:
+        """Refer once less; the last reference leaves the page idle when it is kept, else free."""
+        if not self._references[page]:
+            raise BooksError(f"page {page} is released more often than it was leased")
+        self._references[page] -= 1
+        if self._references[page]:
+            return
+        if self._kept[page]:
+            self._idle += 1
+        else:
+            self._free.append(page)
+
+    def keep(self, page: int) -> None:
+        """Keep a leased page for reuse once nobody refers to it."""
+        if self._kept[page] or not self._references[page]:
+            raise BooksError(f"page {page} is kept already, or nobody leases it")
+        self._kept[page] = True
+
+    def forget(self, page: int) -> None:
+        """Keep the page no longer; an idle one becomes free."""
+        if not self._kept[page]:
+            raise BooksError(f"page {page} is not kept")
+        self._kept[page] = False
+        if not self._references[page]:
+            self._idle -= 1
+            self._free.append(page)
+
+    def promise(self, count: int) -> "Promise":
+        """Set pages aside. Raises BooksError beyond what is available."""
+        if count > self.available:
+            raise BooksError(f"{count} pages promised where {self.available} are available")
+        self._promised += count
+        return Promise(self, count)
+
+    def check(self) -> None:
+        """Count every page anew. Raises BooksError when a running count is wrong."""
+        free = set(self._free)
+        idle = sum(kept and not count for kept, count in zip(self._kept, self._references, strict=True))
+        for page, count in enumerate(self._references):
+            if (page in free) != (not count and not self._kept[page]):
+                raise BooksError(f"page {page} is lost, or free and in use at once")
+        if len(free) != len(self._free) or idle != self._idle:
+            raise BooksError(f"{len(self._free)} free and {self._idle} idle pages are {len(free)} and {idle}")
+        if self._promised < 0 or self.available < 0:
+            raise BooksError(f"{self._promised} pages are promised where {self.free + self.idle} could be")
+
+
+class Promise:
+    """Pages that one request may still take."""
+
+    def __init__(self, pool: PagePool, count: int) -> None:
+        self._pool = pool
+        self.remaining = count
+
+    def spend(self) -> None:
+        """One page went from free or idle to leased on this promise."""
+        if not self.remaining:
+            raise BooksError("a request takes more pages than it was promised")
+        self.remaining -= 1
+        self._pool._promised -= 1
+
+    def withdraw(self) -> None:
+        """Give back what was not taken."""
+        self._pool._promised -= self.remaining
+        self.remaining = 0

@@ -95,3 +95,17 @@ class GenerationFailed(ServiceError):
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message, code=code)
         self.status, self.type = self.STATUS.get(code, (500, "internal_error"))
+
+
+def envelope(error: ServiceError, request_id: str) -> dict[str, Any]:
+    """The one form in which a caller sees an error, as a body or inside a stream."""
+    return {
+        "error": {
+            "type": error.type,
+            "code": error.code,
+            "message": error.message,
+            "param": error.param,
+            "allowed": error.allowed,
+            "request_id": request_id,
+        }
+    }

@@ -4,12 +4,45 @@ The only reader of the environment. Always: an unknown `TANE_` variable is an er
 written here and nowhere else.
 """
 
+import difflib
+import os
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 PREFIX = "TANE_"
+
+
+class SettingsError(Exception):
+    """Options that cannot be used: one line for each, naming the option and what is allowed."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One field of `Settings` as the command line shows it."""
+
+    name: str
+    description: str
+    allowed: str
+    """What a value may be, in words that follow "must be"."""
+    default: Any
+    metavar: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.upper()
 
 
 class Settings(BaseModel):
@@ -19,12 +52,16 @@ class Settings(BaseModel):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
-    model: str | None = Field(None, description="A GGUF file; without it the default model is used, and pulled when missing.")
+    model: str | None = Field(
+        None, description="A GGUF file; without it the default model is used, and pulled when missing."
+    )
     engine: Literal["auto", "torch"] = Field("auto", description="Op set: torch computes and caches in float32.")
     threads: int | None = Field(None, ge=1, description="Threads for arithmetic; default: the usable cores.")
     kv_cache_bytes: int = Field(1 << 30, ge=1 << 20, description="Memory for cached keys and values.")
     max_queue_tokens: int | None = Field(
-        None, ge=1, description="Most tokens that unfinished requests may reserve together; default: eight times the cache."
+        None,
+        ge=1,
+        description="Most tokens that unfinished requests may reserve together; default: eight times the cache.",
     )
     max_sessions: int = Field(1024, ge=1, description="Most sessions; past it the one longest unused is forgotten.")
     session_ttl_s: float = Field(3600.0, gt=0, description="Seconds after which an unused session is forgotten.")
@@ -34,8 +71,53 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least serious lines logged.")
 
     @classmethod
+    def options(cls) -> dict[str, Option]:
+        """Every option by its name, in the order of their definition."""
+        return {name: _option(name, field) for name, field in cls.model_fields.items()}
+
+    @classmethod
+    def from_environment(cls, flags: Mapping[str, Any]) -> Self:
+        """`load` with this process's environment."""
+        return cls.load(os.environ, flags)
+
+    @classmethod
     def load(cls, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Self:
-        """Flags that were given win over the environment. Raises pydantic.ValidationError naming the option."""
+        """Flags that were given win over the environment. Raises SettingsError naming each bad option."""
         named = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
         given = {name: value for name, value in flags.items() if value is not None}
-        return cls.model_validate(named | given)
+        try:
+            return cls.model_validate(named | given)
+        except ValidationError as error:
+            names = [str(problem["loc"][0]) for problem in error.errors()]
+            raise SettingsError(*(cls._problem(name, name in given) for name in names)) from None
+
+    @classmethod
+    def _problem(cls, name: str, is_flag: bool) -> str:
+        option = cls.options().get(name)
+        if option is None:
+            variable = PREFIX + name.upper()
+            near = difflib.get_close_matches(variable, [known.variable for known in cls.options().values()], 1)
+            return f"{variable} is no option" + (f"; did you mean {near[0]}?" if near else "")
+        return f"{option.flag if is_flag else option.variable} must be {option.allowed}"
+
+
+def _option(name: str, field: FieldInfo) -> Option:
+    kind: Any = field.annotation
+    if isinstance(kind, UnionType):
+        kind = next(part for part in get_args(kind) if part is not type(None))
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    allowed = f"one of {', '.join(choices)}" if choices else _allowed(kind, field)
+    metavar = "|".join(choices) or kind.__name__.upper()
+    return Option(name, field.description or "", allowed, field.default, metavar)
+
+
+def _allowed(kind: Any, field: FieldInfo) -> str:
+    limits = {
+        limit: getattr(rule, limit) for rule in field.metadata for limit in ("ge", "gt", "le") if hasattr(rule, limit)
+    }
+    noun = {int: "a whole number", float: "a number", str: "text"}[kind]
+    if "le" in limits:
+        return f"{noun} from {limits['ge']} to {limits['le']}"
+    if "ge" in limits:
+        return f"{noun} of at least {limits['ge']}"
+    return f"{noun} above {limits['gt']}" if "gt" in limits else noun

@@ -1,0 +1,40 @@
+"""The `tane` command: one group, one file for each command. Knows nothing of what the commands do.
+
+Exit codes: 0 done, 1 failed, 2 bad usage or an unusable model file, 130 interrupted.
+"""
+
+from typing import Any
+
+import click
+
+from service import __version__
+from service.cli.bench import bench
+
+INTERRUPTED = 130
+
+
+class TaneGroup(click.Group):
+    """A group that ends quietly when interrupted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+@click.group(cls=TaneGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="tane")
+def main() -> None:
+    """Tane serves text generation: the same seed gives the same bits.
+
+    \b
+    Examples:
+      tane serve
+      tane generate "The capital of France is"
+      tane bench --concurrency 1,4,8
+    """
+
+
+for command in (bench,):
+    main.add_command(command)

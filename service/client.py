@@ -1,0 +1,156 @@
+"""A small client library: typed calls to a Tane server, blocking or asynchronous.
+
+Knows HTTP; knows nothing of models and of the server's inside. The values are those of `service.answers`.
+Always: a call returns what the server answered or raises TaneError; a stream ends in a `Response` or raises.
+"""
+
+from collections.abc import AsyncGenerator, Generator, Sequence
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx
+
+from service import answers as calls
+from service.answers import (
+    Call,
+    Completion,
+    Delta,
+    GenerateFields,
+    Response,
+    StreamReader,
+    TaneError,
+    error_of,
+    transport_errors,
+)
+from service.request import SessionInfo
+
+__all__ = ["AsyncTaneClient", "Completion", "Delta", "GenerateFields", "Response", "TaneClient", "TaneError"]
+
+Answer = TypeVar("Answer")
+DEFAULT_URL = "http://127.0.0.1:8000"
+CONNECT_S = 5.0
+
+
+def _limits(silence_s: float | None) -> httpx.Timeout:
+    return httpx.Timeout(silence_s, connect=CONNECT_S)
+
+
+class TaneClient:
+    """Blocking calls. Use it as a context manager, or close() it. `timeout` is seconds of silence."""
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_URL,
+        timeout: float | None = 600.0,
+        *,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._http = httpx.Client(base_url=base_url, timeout=_limits(timeout), transport=transport)
+
+    def generate(self, **fields: Unpack[GenerateFields]) -> Response:
+        return self._answer(calls.generate(fields))
+
+    def stream(self, **fields: Unpack[GenerateFields]) -> Generator[Delta | Response, None, None]:
+        """Deltas as they are made, then the whole response. Closing the generator cancels the request."""
+        reader = StreamReader()
+        body = {**fields, "stream": True}
+        with transport_errors(), self._http.stream("POST", "/generate", json=body) as answer:
+            if answer.is_error:
+                answer.read()
+                raise error_of(answer)
+            for piece in answer.iter_bytes():
+                yield from reader.feed(piece)
+            reader.check_complete()
+
+    def tokenize(self, text: str) -> list[int]:
+        return self._answer(calls.tokenize(text))
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        return self._answer(calls.detokenize(token_ids))
+
+    def sessions(self) -> list[SessionInfo]:
+        return self._answer(calls.sessions())
+
+    def fork(self, session_id: str, new_session_id: str) -> SessionInfo:
+        """A second session that continues from where the first stands."""
+        return self._answer(calls.fork(session_id, new_session_id))
+
+    def delete_session(self, session_id: str) -> None:
+        self._answer(calls.delete_session(session_id))
+
+    def info(self) -> dict[str, Any]:
+        return self._answer(calls.info())
+
+    def _answer(self, call: Call[Answer]) -> Answer:
+        with transport_errors():
+            return call.result(self._http.request(call.method, call.path, json=call.body))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncTaneClient:
+    """The same calls for asyncio. Use it as an async context manager, or await aclose()."""
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_URL,
+        timeout: float | None = 600.0,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._http = httpx.AsyncClient(base_url=base_url, timeout=_limits(timeout), transport=transport)
+
+    async def generate(self, **fields: Unpack[GenerateFields]) -> Response:
+        return await self._answer(calls.generate(fields))
+
+    async def stream(self, **fields: Unpack[GenerateFields]) -> AsyncGenerator[Delta | Response, None]:
+        """Deltas as they are made, then the whole response. Closing the generator cancels the request."""
+        reader = StreamReader()
+        body = {**fields, "stream": True}
+        with transport_errors():
+            async with self._http.stream("POST", "/generate", json=body) as answer:
+                if answer.is_error:
+                    await answer.aread()
+                    raise error_of(answer)
+                async for piece in answer.aiter_bytes():
+                    for item in reader.feed(piece):
+                        yield item
+                reader.check_complete()
+
+    async def tokenize(self, text: str) -> list[int]:
+        return await self._answer(calls.tokenize(text))
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        return await self._answer(calls.detokenize(token_ids))
+
+    async def sessions(self) -> list[SessionInfo]:
+        return await self._answer(calls.sessions())
+
+    async def fork(self, session_id: str, new_session_id: str) -> SessionInfo:
+        """A second session that continues from where the first stands."""
+        return await self._answer(calls.fork(session_id, new_session_id))
+
+    async def delete_session(self, session_id: str) -> None:
+        await self._answer(calls.delete_session(session_id))
+
+    async def info(self) -> dict[str, Any]:
+        return await self._answer(calls.info())
+
+    async def _answer(self, call: Call[Answer]) -> Answer:
+        with transport_errors():
+            return call.result(await self._http.request(call.method, call.path, json=call.body))
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,88 @@
+"""What the door holds: the running engine, the served model as text sees it, settings and metrics.
+
+Knows names and no behaviour. Always: built once, before the first request, and never changed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import time
+from typing import Protocol
+
+from model.chat import Message
+from model.config import ModelConfig
+from model.loading.checkpoint import GenerationDefaults
+from service.engine_info import EngineInfo
+from service.metrics import Metrics
+from service.request import CommandAnswer, Delta, Failed, Finished, GenerationRequest, SessionCommand
+from service.settings import Settings
+
+
+class Ticket(Protocol):
+    """One accepted request."""
+
+    async def next_event(self) -> Delta | Finished | Failed:
+        """What is new; a terminal event comes last, also after a cancellation. May be awaited again when cut short."""
+
+    def cancel(self) -> None:
+        """Ask for the end."""
+
+
+class Runtime(Protocol):
+    """The running engine, seen from the event loop."""
+
+    draining: bool
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def is_live(self) -> bool: ...
+
+    def submit(self, request: GenerationRequest) -> Ticket:
+        """Raises InvalidField, SessionBusy, Overloaded or Draining, and then nothing was accepted."""
+
+    async def command(self, command: SessionCommand) -> CommandAnswer: ...
+
+
+class Tokenizer(Protocol):
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def encode_prompt(self, text: str) -> list[int]: ...
+
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+
+    def token_text(self, token_id: int) -> str: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+
+class ChatTemplate(Protocol):
+    def encode(self, messages: Sequence[Message]) -> list[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The model as the door knows it: its name, its text and its defaults, without its weights."""
+
+    name: str
+    sha256: str
+    config: ModelConfig
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None = None
+    defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Everything that a route may need."""
+
+    runtime: Runtime
+    engine_info: EngineInfo
+    model: ServedModel
+    settings: Settings
+    metrics: Metrics
+    started_at: int = field(default_factory=lambda: int(time()))
+    """Seconds since 1970."""

@@ -1,0 +1,212 @@
+"""From a checked body to a `GenerationRequest`: the prompt becomes ids, defaults become values, limits are applied.
+
+Knows the model's text and limits; knows no HTTP and no engine. Slow for long prompts: call it off the event loop.
+Always: every field of the body ends in the request or in the parameters that are echoed, or is refused by name.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from model.chat import Message
+from model.decoding.params import DecodingParameters, LogprobOptions
+from service.context import ServedModel
+from service.errors import InvalidField, NotFound
+from service.request import GenerationRequest
+from service.schemas import CompletionRequest, GenerateRequest
+from service.supported import COMPLETION_VALUES, GENERATE_VALUES, refuse_unsupported
+
+DEFAULT_NEW_TOKENS = 256
+DEFAULT_COMPLETION_TOKENS = 16
+MAX_STOP_BYTES = 128
+DRAWN_SEED_BITS = 53
+"""A drawn seed is exact as a float64, which is all that some JSON readers know."""
+PROMPTS = ("prompt", "prompt_tokens", "messages")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, and every effective value of its fields as the caller is told them."""
+
+    request: GenerationRequest
+    parameters: Mapping[str, Any]
+
+
+def read_generate(body: GenerateRequest, model: ServedModel, context_length: int, request_id: str) -> Asked:
+    """Raises InvalidField and NotFound."""
+    refuse_unsupported(body, GENERATE_VALUES)
+    return _asked(body, model, context_length, request_id, DEFAULT_NEW_TOKENS)
+
+
+def read_completion(body: CompletionRequest, model: ServedModel, context_length: int, request_id: str) -> Asked:
+    """Raises InvalidField and NotFound; fields have the names of `/generate`, see `completion_name`."""
+    refuse_unsupported(body, COMPLETION_VALUES)
+    if body.stream_options is not None and not body.stream:
+        raise InvalidField("stream_options needs stream to be true", code="invalid_combination", param="stream_options")
+    same = GenerateRequest(
+        prompt=body.prompt,
+        model=body.model,
+        max_new_tokens=body.max_tokens,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        seed=body.seed,
+        stop=body.stop or (),
+        ignore_eos=body.ignore_eos,
+        stream=bool(body.stream),
+    )
+    return _asked(same, model, context_length, request_id, DEFAULT_COMPLETION_TOKENS)
+
+
+def completion_error(error: InvalidField) -> InvalidField:
+    """The same error in the words of `/v1/completions`."""
+    message = error.message.replace("max_new_tokens", "max_tokens")
+    param = "max_tokens" if error.param == "max_new_tokens" else error.param
+    return InvalidField(message, code=error.code, param=param, allowed=error.allowed)
+
+
+def _asked(
+    body: GenerateRequest, model: ServedModel, context_length: int, request_id: str, default_new_tokens: int
+) -> Asked:
+    if body.model not in (None, model.name):
+        raise NotFound("there is no such model", code="model_not_found", param="model", allowed=[model.name])
+    _check_stops(body, model.tokenizer.vocabulary_size)
+    if body.max_new_tokens is not None and body.max_new_tokens > context_length:
+        raise InvalidField(
+            f"max_new_tokens must be in [1, {context_length}]",
+            code="out_of_range",
+            param="max_new_tokens",
+            allowed={"type": "integer", "minimum": 1, "maximum": context_length},
+        )
+    field, prompt_ids = _prompt(body, model)
+    new_tokens = _new_tokens(body, field, len(prompt_ids), context_length, default_new_tokens)
+    if body.min_new_tokens > new_tokens:
+        raise InvalidField(
+            f"min_new_tokens is above max_new_tokens, which is {new_tokens}",
+            code="invalid_combination",
+            param="min_new_tokens",
+            allowed={"minimum": 0, "maximum": new_tokens},
+        )
+    request = GenerationRequest(
+        id=request_id,
+        prompt_ids=tuple(prompt_ids),
+        parameters=_decoding(body, model, new_tokens),
+        sample_count=body.num_return,
+        session_id=body.session_id,
+        use_cache=body.use_cache,
+        deadline_s=None if body.deadline_ms is None else body.deadline_ms / 1000,
+        streams=body.stream,
+    )
+    return Asked(request, _effective(body, request, model.name))
+
+
+def _check_stops(body: GenerateRequest, vocabulary_size: int) -> None:
+    for index, text in enumerate(body.stop):
+        if len(text.encode("utf-8")) > MAX_STOP_BYTES:
+            raise InvalidField(
+                f"a stop text has at most {MAX_STOP_BYTES} bytes",
+                code="too_long",
+                param=f"stop.{index}",
+                allowed={"max_bytes": MAX_STOP_BYTES},
+            )
+    _check_ids("stop_token_ids", body.stop_token_ids, vocabulary_size)
+
+
+def _check_ids(field: str, token_ids: Sequence[int], vocabulary_size: int) -> None:
+    if not token_ids or max(token_ids) < vocabulary_size:
+        return
+    index = next(index for index, token_id in enumerate(token_ids) if token_id >= vocabulary_size)
+    raise InvalidField(
+        f"{field}.{index} is not a token id: there are {vocabulary_size}",
+        code="out_of_range",
+        param=f"{field}.{index}",
+        allowed={"type": "integer", "minimum": 0, "maximum": vocabulary_size - 1},
+    )
+
+
+def check_token_ids(token_ids: Sequence[int], vocabulary_size: int) -> None:
+    """Raises InvalidField for an id that the vocabulary lacks."""
+    _check_ids("token_ids", token_ids, vocabulary_size)
+
+
+def _prompt(body: GenerateRequest, model: ServedModel) -> tuple[str, Sequence[int]]:
+    """The name of the field that was given, and its ids."""
+    given = [name for name in PROMPTS if getattr(body, name) is not None]
+    if not given:
+        raise InvalidField(
+            "one of prompt, prompt_tokens and messages is needed", code="missing", param="prompt", allowed=PROMPTS
+        )
+    if len(given) > 1:
+        raise InvalidField(
+            "only one of prompt, prompt_tokens and messages may be given",
+            code="invalid_combination",
+            param=given[1],
+            allowed=PROMPTS,
+        )
+    token_ids = _encode(body, model)
+    if not token_ids:
+        raise InvalidField(f"{given[0]} must not be empty", code="empty", param=given[0])
+    return given[0], token_ids
+
+
+def _encode(body: GenerateRequest, model: ServedModel) -> Sequence[int]:
+    if body.prompt is not None:
+        return model.tokenizer.encode_prompt(body.prompt)
+    if body.prompt_tokens is not None:
+        _check_ids("prompt_tokens", body.prompt_tokens, model.tokenizer.vocabulary_size)
+        return body.prompt_tokens
+    if model.chat_template is None:
+        raise InvalidField(
+            "this model has no chat template; send prompt instead", code="no_chat_template", param="messages"
+        )
+    return model.chat_template.encode([Message(turn.role, turn.content) for turn in body.messages or ()])
+
+
+def _new_tokens(body: GenerateRequest, prompt_field: str, prompt_length: int, context_length: int, default: int) -> int:
+    left = context_length - prompt_length
+    asked = body.max_new_tokens
+    if left >= (asked or 1):
+        return asked or min(default, left)
+    raise InvalidField(
+        f"the prompt has {prompt_length} tokens, and with max_new_tokens {asked or 1} it needs "
+        f"{prompt_length + (asked or 1)}; the context holds {context_length}",
+        code="context_length_exceeded",
+        param=prompt_field if left < 1 else "max_new_tokens",
+        allowed={"context_length": context_length, "prompt_tokens": prompt_length, "max_new_tokens": max(left, 0)},
+    )
+
+
+def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> DecodingParameters:
+    defaults = model.defaults
+    logprobs = body.logprobs and LogprobOptions(top=body.logprobs.top, of=body.logprobs.of)
+    return DecodingParameters(
+        max_new_tokens=new_tokens,
+        seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
+        min_new_tokens=body.min_new_tokens,
+        temperature=_first(body.temperature, defaults.temperature, 1.0),
+        top_k=int(_first(body.top_k, defaults.top_k, 0)),
+        top_p=_first(body.top_p, defaults.top_p, 1.0),
+        min_p=_first(body.min_p, defaults.min_p, 0.0),
+        stop=body.stop,
+        stop_token_ids=body.stop_token_ids,
+        ignore_eos=body.ignore_eos,
+        logprobs=logprobs,
+    )
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)
+
+
+def _effective(body: GenerateRequest, request: GenerationRequest, model_name: str) -> Mapping[str, Any]:
+    decoding = request.parameters
+    return body.model_dump(exclude=set(PROMPTS)) | {
+        "model": model_name,
+        "max_new_tokens": decoding.max_new_tokens,
+        "temperature": decoding.temperature,
+        "top_k": decoding.top_k,
+        "top_p": decoding.top_p,
+        "min_p": decoding.min_p,
+        "seed": decoding.seed,
+        "speculation": "off",
+    }

@@ -1,0 +1,177 @@
+"""One step of the engine: choose rows, compute logits, choose tokens, account for them.
+
+Knows the order of things and nothing of their insides: no threads, no HTTP, no text; time comes from the clock that
+it is given.
+Always: a fault in one step fails the requests of that step and no others; the books are checked whenever nothing runs.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from model.batch import Batch
+from model.decoding.choice import Ask, Choice
+from model.kv_cache import PagePool
+from service.prefix_tree import PrefixTree
+from service.request import (
+    CommandAnswer,
+    DeleteSession,
+    DescribeSession,
+    Event,
+    FailureCode,
+    ForkSession,
+    GenerationRequest,
+    ListSessions,
+    SessionCommand,
+    SessionProblem,
+)
+from service.scheduler import MakeTranscript, Plan, Scheduler
+from service.sessions import Session, Sessions
+from service.step_budget import StepBudget
+from service.step_report import StepReport
+
+logger = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+
+
+class Runner(Protocol):
+    def forward(self, batch: Batch) -> Any: ...
+
+
+class Chooser(Protocol):
+    def choose(self, logits: Any, asks: Sequence[Ask]) -> list[Choice]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What bounds the engine's memory."""
+
+    page_count: int
+    page_bytes: int
+    session_ttl_s: float
+    max_sessions: int
+
+
+class Engine:
+    """The scheduler, the model and the sampler, turned by whoever calls `step`."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        sampler: Chooser,
+        limits: EngineLimits,
+        *,
+        make_transcript: MakeTranscript,
+        eos_token_ids: frozenset[int],
+        clock: Clock,
+    ) -> None:
+        self._runner = runner
+        self._sampler = sampler
+        self._limits = limits
+        self._make_transcript = make_transcript
+        self._eos_token_ids = eos_token_ids
+        self._clock = clock
+        self._build()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a step would have nothing to run."""
+        return not (self._scheduler.running or self._scheduler.queued)
+
+    def submit(self, request: GenerationRequest, arrived: float) -> None:
+        self._scheduler.submit(request, arrived)
+
+    def cancel(self, request_id: str) -> list[Event]:
+        return self._scheduler.cancel(request_id, self._clock())
+
+    def stop(self) -> list[Event]:
+        """End everything that was accepted."""
+        return self._scheduler.fail_everything("engine_stopped", self._clock())
+
+    def step(self) -> tuple[list[Event], StepReport]:
+        """Run one batch. Its events and its report."""
+        started = self._clock()
+        events = self._scheduler.expire(started)
+        plan = self._scheduler.plan(started)
+        if plan is not None:
+            events += self._run(plan, started)
+        if self.is_idle:
+            self.check_books()
+        return events, self._scheduler.report(self._clock() - started)
+
+    def command(self, command: SessionCommand) -> CommandAnswer:
+        """Carry out one session command."""
+        if isinstance(command, ListSessions):
+            return CommandAnswer(command.id, self._sessions.describe_all(self._clock()))
+        session = self._sessions.get(command.session_id)
+        if session is None:
+            return CommandAnswer(command.id, problem="session_not_found")
+        match command:
+            case DescribeSession():
+                return self._answer(command.id, session)
+            case DeleteSession():
+                return self._delete(command, session)
+            case ForkSession():
+                return self._fork(command, session)
+
+    def check_books(self) -> None:
+        """Raise BooksError when pages, tokens or sessions do not add up."""
+        self._scheduler.check_books()
+
+    def recover(self, code: FailureCode) -> tuple[list[Event], StepReport]:
+        """After a fault of the engine itself: fail everything that was accepted and begin with an empty cache."""
+        events = self._scheduler.abort(code, self._clock())
+        outcomes = self._scheduler.report(0.0)
+        self._build()
+        return events, outcomes
+
+    def _build(self) -> None:
+        pool = PagePool(self._limits.page_count)
+        tree = PrefixTree(pool)
+        self._sessions = Sessions(
+            tree,
+            page_bytes=self._limits.page_bytes,
+            ttl_s=self._limits.session_ttl_s,
+            limit=self._limits.max_sessions,
+        )
+        self._scheduler = Scheduler(
+            pool,
+            tree,
+            self._sessions,
+            make_transcript=self._make_transcript,
+            eos_token_ids=self._eos_token_ids,
+            budget=StepBudget(),
+        )
+
+    def _run(self, plan: Plan, started: float) -> list[Event]:
+        try:
+            logits = self._runner.forward(plan.batch)
+            choices = self._sampler.choose(logits, plan.asks)
+        except Exception:
+            logger.exception("a step of %d rows failed", plan.batch.row_count)
+            return self._scheduler.abandon(plan, self._clock())
+        now = self._clock()
+        self._scheduler.observe(plan, now - started)
+        return self._scheduler.commit(plan, choices, now)
+
+    def _answer(self, command_id: str, session: Session) -> CommandAnswer:
+        return CommandAnswer(command_id, (self._sessions.describe(session, self._clock()),))
+
+    def _delete(self, command: DeleteSession, session: Session) -> CommandAnswer:
+        if session.busy:
+            return CommandAnswer(command.id, problem="session_busy")
+        answer = self._answer(command.id, session)
+        self._sessions.forget(session, "explicit")
+        return answer
+
+    def _fork(self, command: ForkSession, session: Session) -> CommandAnswer:
+        problem: SessionProblem | None = None
+        if session.busy:
+            problem = "session_busy"
+        elif self._sessions.get(command.new_session_id) is not None:
+            problem = "session_exists"
+        if problem:
+            return CommandAnswer(command.id, problem=problem)
+        return self._answer(command.id, self._sessions.fork(session, command.new_session_id, self._clock()))

@@ -1,0 +1,157 @@
+"""One accepted request and the client that waits for its answer.
+
+Knows ASGI messages and tickets; knows no JSON. The door's only user of tasks and time-outs.
+Always: a client that goes away cancels its request once, whether the answer was whole, streamed or never begun; a
+request whose end was seen is not cancelled.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+from starlette.responses import Response
+
+from service import sse
+from service.context import Ticket
+from service.errors import envelope
+from service.request import Delta, Failed, Finished
+from service.responses import failure
+
+SHORT_BODY_BYTES = 8192
+"""Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Read = TypeVar("Read")
+
+
+class StreamFormat(Protocol):
+    """How one route writes its events."""
+
+    def delta(self, delta: Delta) -> bytes: ...
+
+    def finished(self, event: Finished) -> bytes: ...
+
+
+async def read_beside(read: Callable[[bytes], Read], raw: bytes) -> Read:
+    """The value of `read(raw)`, made in a worker thread when that may take long."""
+    return read(raw) if len(raw) <= SHORT_BODY_BYTES else await asyncio.to_thread(read, raw)
+
+
+class Exchange:
+    """Follows a ticket, and cancels it when the client goes away."""
+
+    def __init__(self, ticket: Ticket, receive: Receive) -> None:
+        self._ticket = ticket
+        self._over = False
+        self._watcher = asyncio.create_task(self._watch(receive))
+
+    async def next_event(self) -> Delta | Finished | Failed:
+        """What is new; after a terminal event the request is over."""
+        event = await self._ticket.next_event()
+        if not isinstance(event, Delta):
+            self._over = True
+        return event
+
+    def close(self) -> None:
+        """Nobody waits any longer: cancel what still runs."""
+        self._watcher.cancel()
+        self._cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if not self._over:
+            self._over = True
+            self._ticket.cancel()
+
+
+@asynccontextmanager
+async def closing(exchange: Exchange) -> AsyncIterator[Exchange]:
+    """Close the exchange, however the block ends."""
+    try:
+        yield exchange
+    finally:
+        exchange.close()
+
+
+async def whole_answer(ticket: Ticket, receive: Receive) -> Finished:
+    """Wait for the end. Raises GenerationFailed, also when the client has gone."""
+    async with closing(Exchange(ticket, receive)) as exchange:
+        event = await exchange.next_event()
+        while isinstance(event, Delta):
+            event = await exchange.next_event()
+    if isinstance(event, Failed):
+        raise failure(event)
+    return event
+
+
+async def begin_stream(
+    ticket: Ticket, receive: Receive, form: StreamFormat, request_id: str, keep_alive_s: float
+) -> "EventStream":
+    """Wait for the first event, so that a failure before it still has its own status. Raises GenerationFailed."""
+    exchange = Exchange(ticket, receive)
+    try:
+        first = await exchange.next_event()
+        if isinstance(first, Failed):
+            raise failure(first)
+    except BaseException:
+        exchange.close()
+        raise
+    return EventStream(exchange, first, form, request_id, keep_alive_s)
+
+
+class EventStream(Response):
+    """A response of events that ends with exactly one terminal event and `[DONE]`."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        first: Delta | Finished,
+        form: StreamFormat,
+        request_id: str,
+        keep_alive_s: float,
+    ) -> None:
+        super().__init__(
+            media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+        )
+        del self.headers["content-length"]
+        self._exchange = exchange
+        self._first = first
+        self._form = form
+        self._request_id = request_id
+        self._keep_alive_s = keep_alive_s
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        async with closing(self._exchange):
+            # A server may say by OSError that the client has gone; the watcher hears of it too.
+            with suppress(OSError):
+                await self._send_events(send)
+
+    async def _send_events(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        event: Delta | Finished | Failed = self._first
+        while isinstance(event, Delta):
+            await _send_body(send, self._form.delta(event))
+            event = await self._next_event(send)
+        await _send_body(send, self._terminal(event) + sse.DONE, more=False)
+
+    def _terminal(self, event: Finished | Failed) -> bytes:
+        if isinstance(event, Failed):
+            return sse.event(envelope(failure(event), self._request_id))
+        return self._form.finished(event)
+
+    async def _next_event(self, send: Send) -> Delta | Finished | Failed:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._keep_alive_s):
+                    return await self._exchange.next_event()
+            await _send_body(send, sse.KEEP_ALIVE)
+
+
+async def _send_body(send: Send, body: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,0 +1,160 @@
+"""What operators see: step reports and answered requests, as Prometheus numbers.
+
+The only module that turns events into numbers. Knows the names of the metrics and nothing of how the work is done.
+Always: labels come from closed sets, each app has a registry of its own, and reading changes nothing.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+
+from service.request import EvictionReason, FailureCode, FinishReason
+from service.step_report import StepReport
+
+RATE_WINDOW_S = 10.0
+_SLOTS_PER_S = 4
+OUTCOMES = (*get_args(FinishReason), *get_args(FailureCode))
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_TOKEN_SECONDS = (0.001, 0.002, 0.004, 0.006, 0.008, 0.012, 0.016, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+
+
+class TokenRate:
+    """Tokens per second over the last ten seconds. One thread adds, any may read."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # Replaced as a whole and never changed in place, so that a reader needs no lock.
+        self._slots: tuple[tuple[int, int], ...] = ()
+
+    def add(self, tokens: int) -> None:
+        now = int(self._clock() * _SLOTS_PER_S)
+        kept = tuple(slot for slot in self._slots if slot[0] > now - RATE_WINDOW_S * _SLOTS_PER_S)
+        if kept and kept[-1][0] == now:
+            tokens += kept[-1][1]
+            kept = kept[:-1]
+        self._slots = (*kept, (now, tokens))
+
+    def read(self) -> float:
+        oldest = int(self._clock() * _SLOTS_PER_S) - RATE_WINDOW_S * _SLOTS_PER_S
+        return sum(tokens for slot, tokens in self._slots if slot > oldest) / RATE_WINDOW_S
+
+
+class Metrics:
+    """The numbers of one server. `observe` is for the engine thread, the rest for any."""
+
+    def __init__(
+        self,
+        *,
+        page_bytes: int,
+        page_count: int,
+        model_info: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self._page_bytes = page_bytes
+        self._rate = TokenRate(clock)
+        Info("tane_model", "The served model and what it runs on.", registry=self.registry).info(dict(model_info))
+        self._add_tokens()
+        self._add_requests()
+        self._add_engine()
+        self._show_pages(free=page_count, idle=0, leased=0)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def _labelled(self, name: str, text: str, label: str, values: tuple[str, ...]) -> dict[str, Counter]:
+        counter = Counter(name, text, [label], registry=self.registry)
+        return {value: counter.labels(value) for value in values}
+
+    def _gauges(self, name: str, text: str, values: tuple[str, ...]) -> dict[str, Gauge]:
+        gauge = Gauge(name, text, ["state"], registry=self.registry)
+        return {value: gauge.labels(value) for value in values}
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+    def _add_tokens(self) -> None:
+        self._prompt = self._counter("tane_prompt_tokens", "Prompt tokens of admitted requests, cached included.")
+        self._generated = self._counter("tane_generated_tokens", "Generated tokens.")
+        self._queried = self._counter(
+            "tane_prefix_cache_queried_tokens", "Prompt tokens that the prefix cache was asked for."
+        )
+        self._hit = self._counter("tane_prefix_cache_hit_tokens", "Prompt tokens that the prefix cache held.")
+        self._evicted = self._labelled(
+            "tane_kv_cache_evicted_tokens",
+            "Tokens dropped from the cache.",
+            "reason",
+            get_args(EvictionReason),
+        )
+        self._counter("tane_speculation_drafted_tokens", "Tokens guessed ahead.")
+        self._counter("tane_speculation_accepted_tokens", "Tokens guessed ahead and kept.")
+        Gauge(
+            "tane_tokens_per_second",
+            "Generated tokens per second over the last ten seconds; for people, use rate() of the counter.",
+            registry=self.registry,
+        ).set_function(self._rate.read)
+
+    def _add_requests(self) -> None:
+        self._ended = self._labelled("tane_requests", "Requests that ended.", "outcome", OUTCOMES)
+        self._http = Counter(
+            "tane_http_requests", "HTTP requests answered.", ["route", "status"], registry=self.registry
+        )
+        self._active = self._gauges("tane_active_requests", "Unfinished requests.", ("running", "queued"))
+        self._times = {
+            "queue_s": self._histogram("tane_queue_seconds", "Time in the queue.", _SECONDS),
+            "time_to_first_token_s": self._histogram(
+                "tane_time_to_first_token_seconds", "From arrival to the first token.", _SECONDS
+            ),
+            "inter_token_s": self._histogram(
+                "tane_inter_token_latency_seconds", "Between two tokens of one text.", _TOKEN_SECONDS
+            ),
+            "request_s": self._histogram("tane_request_seconds", "From arrival to the end.", _SECONDS),
+        }
+
+    def _add_engine(self) -> None:
+        self._steps = self._counter("tane_engine_steps", "Steps that ran.")
+        self._rows = self._labelled("tane_engine_rows", "Token positions that ran.", "kind", ("prefill", "decode"))
+        self._step_rows = self._histogram("tane_step_rows", "Token positions of one step.", _ROWS)
+        self._pages = self._gauges("tane_kv_cache_bytes", "Memory of the cache by use.", ("leased", "idle", "free"))
+
+    def observe(self, report: StepReport) -> None:
+        """Count what one step did."""
+        self._prompt.inc(report.prompt_tokens)
+        self._generated.inc(report.generated_tokens)
+        self._queried.inc(report.queried_tokens)
+        self._hit.inc(report.hit_tokens)
+        self._rate.add(report.generated_tokens)
+        for reason, tokens in report.evicted_tokens.items():
+            self._evicted[reason].inc(tokens)
+        for outcome in report.outcomes:
+            self._ended[outcome].inc()
+        for name, histogram in self._times.items():
+            for seconds in getattr(report, name):
+                histogram.observe(seconds)
+        self._active["running"].set(report.running)
+        self._active["queued"].set(report.queued)
+        self._show_pages(free=report.free_pages, idle=report.idle_pages, leased=report.leased_pages)
+        if report.ran:
+            self._count_step(report)
+
+    def _count_step(self, report: StepReport) -> None:
+        self._steps.inc()
+        self._rows["prefill"].inc(report.prefill_rows)
+        self._rows["decode"].inc(report.decode_rows)
+        self._step_rows.observe(report.prefill_rows + report.decode_rows)
+
+    def _show_pages(self, *, free: int, idle: int, leased: int) -> None:
+        for state, pages in (("free", free), ("idle", idle), ("leased", leased)):
+            self._pages[state].set(pages * self._page_bytes)
+
+    def http(self, route: str, status: int) -> None:
+        """Count an answered HTTP request. `route` is a template, never a path as it was sent."""
+        self._http.labels(route, str(status)).inc()
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)

@@ -1,0 +1,90 @@
+"""From events to the JSON of `POST /generate`.
+
+Knows the wire's names and the tokenizer's view of a token; decides nothing.
+Always: what is returned is made of the events and of the request alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from service.context import Service, Tokenizer
+from service.domain import Asked
+from service.errors import GenerationFailed
+from service.request import Completion, Delta, Failed, FailureCode, Finished, TokenRecord
+
+_FAILURES: Mapping[FailureCode, str] = {
+    "cancelled": "the request was cancelled",
+    "deadline_exceeded": "the deadline passed before the first token",
+    "numerical_error": "the model gave a value that is not a number",
+    "engine_failed": "the engine failed while it worked on this request",
+    "engine_stopped": "the server stopped before the text was complete",
+}
+
+
+class GenerateAnswer:
+    """The answer to one request of `/generate`, whole or in pieces."""
+
+    def __init__(self, service: Service, asked: Asked) -> None:
+        self._service = service
+        self._asked = asked
+        self._tokenizer = service.model.tokenizer
+        self._with_logprobs = asked.request.parameters.logprobs is not None
+
+    def delta(self, delta: Delta) -> dict[str, Any]:
+        """One piece of a stream."""
+        return {"index": delta.index, "text": delta.text, **self._tokens(delta.tokens)}
+
+    def whole(self, event: Finished) -> dict[str, Any]:
+        """The whole response; several completions stand in `choices`."""
+        info = self._service.engine_info
+        several = self._asked.request.sample_count > 1
+        completions = [self._completion(completion) for completion in event.completions]
+        return {
+            "id": event.request_id,
+            "model": self._service.model.name,
+            **({"choices": completions} if several else _without_index(completions[0])),
+            "prompt_logprobs": None,
+            "usage": asdict(event.usage),
+            "seed": self._asked.request.parameters.seed,
+            "parameters": self._asked.parameters,
+            "cache": asdict(event.cache),
+            "timings": asdict(event.timings),
+            "reproducibility": {"level": info.reproducibility_level, "fingerprint": info.fingerprint},
+        }
+
+    def _completion(self, completion: Completion) -> dict[str, Any]:
+        return {
+            "index": completion.index,
+            "text": completion.text,
+            **self._tokens(completion.tokens),
+            "finish_reason": completion.finish_reason,
+        }
+
+    def _tokens(self, tokens: Sequence[TokenRecord]) -> dict[str, Any]:
+        return {
+            "token_ids": [token.token_id for token in tokens],
+            "logprobs": [self._record(token) for token in tokens] if self._with_logprobs else None,
+        }
+
+    def _record(self, token: TokenRecord) -> dict[str, Any]:
+        top = [_logprob(self._tokenizer, likely.token_id, likely.logprob) for likely in token.top]
+        return _logprob(self._tokenizer, token.token_id, token.logprob) | {"top": top}
+
+
+def failure(event: Failed) -> GenerationFailed:
+    """The error that a failed request's caller is told."""
+    return GenerationFailed(_FAILURES[event.code], code=event.code)
+
+
+def _without_index(completion: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in completion.items() if name != "index"}
+
+
+def _logprob(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
+    return {
+        "token_id": token_id,
+        "text": tokenizer.token_text(token_id),
+        "bytes": list(tokenizer.token_bytes(token_id)),
+        "logprob": logprob,
+    }

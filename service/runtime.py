@@ -1,0 +1,237 @@
+"""Between the event loop and the engine thread: one inbox going in, one hop for each step's events coming out.
+
+The only module that knows both the thread and the loop. Knows nothing of HTTP, text or tensors.
+Always: `submit`, `cancel` and `command` are called on the event loop; the engine is touched by its thread alone; every
+accepted request gets its terminal event, also when the engine fails or stops.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from service.admission import Ledger
+from service.engine import Engine
+from service.errors import Draining
+from service.request import CommandAnswer, Delta, Event, Failed, Finished, GenerationRequest, SessionCommand
+from service.step_report import StepReport
+
+logger = logging.getLogger(__name__)
+
+IDLE_WAIT_S = 1.0
+"""How often an idle engine wakes to forget what has outlived its time."""
+STALL_S = 30.0
+"""A step longer than this means that the engine hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    request: GenerationRequest
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    pass
+
+
+Message = Submit | Cancel | Stop | SessionCommand
+
+
+class Ticket:
+    """One accepted request, seen from the event loop.
+
+    Deltas that were not read yet wait here, at most `max_new_tokens` tokens of them for each sample; a slow reader
+    never holds the engine up.
+    """
+
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+        self._waiting: dict[int, list[Delta]] = {}
+        self._terminal: Finished | Failed | None = None
+        self._news = asyncio.Event()
+
+    def put(self, event: Delta | Finished | Failed) -> None:
+        if isinstance(event, Delta):
+            self._waiting.setdefault(event.index, []).append(event)
+        else:
+            self._terminal = event
+        self._news.set()
+
+    async def next_event(self) -> Delta | Finished | Failed:
+        """What is new: one delta for each index, merged from all that wait, and the terminal event last."""
+        await self._news.wait()
+        if self._waiting:
+            index = next(iter(self._waiting))
+            merged = _merge(self._waiting.pop(index))
+            if not self._waiting and self._terminal is None:
+                self._news.clear()
+            return merged
+        if self._terminal is None:
+            raise RuntimeError("woken without an event")
+        return self._terminal
+
+    def cancel(self) -> None:
+        """Ask for the end; nothing happens when it has come already."""
+        if self._terminal is None:
+            self._cancel()
+
+
+def _merge(deltas: list[Delta]) -> Delta:
+    last = deltas[-1]
+    if len(deltas) == 1:
+        return last
+    text = "".join(delta.text for delta in deltas)
+    tokens = tuple(token for delta in deltas for token in delta.tokens)
+    return Delta(last.request_id, last.index, text, tokens, last.sent)
+
+
+class Runtime:
+    """The running engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        *,
+        on_report: Callable[[StepReport], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine = engine
+        self._ledger = ledger
+        self._on_report = on_report
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._tickets: dict[str, Ticket] = {}
+        self._commands: dict[str, asyncio.Future[CommandAnswer]] = {}
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._beat = clock()
+        self._stopping = False
+        self.draining = False
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the engine thread runs and its steps move."""
+        return self._thread.is_alive() and self._clock() - self._beat < STALL_S
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_live and not self.draining
+
+    def start(self) -> None:
+        """Begin to run, answering on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._beat = self._clock()
+        self._thread.start()
+
+    def submit(self, request: GenerationRequest) -> Ticket:
+        """Accept a request. Raises InvalidField, SessionBusy, Overloaded or Draining, and then nothing was accepted."""
+        if self.draining:
+            raise Draining("the server is stopping", retry_after_s=1)
+        self._ledger.admit(request)
+        ticket = self._tickets[request.id] = Ticket(lambda: self._inbox.put(Cancel(request.id)))
+        self._empty.clear()
+        self._inbox.put(Submit(request, self._clock()))
+        return ticket
+
+    async def command(self, command: SessionCommand) -> CommandAnswer:
+        """Carry out a session command between two steps."""
+        if not self._thread.is_alive() or self._stopping:
+            raise Draining("the server is stopping", retry_after_s=1)
+        future: asyncio.Future[CommandAnswer] = asyncio.get_running_loop().create_future()
+        self._commands[command.id] = future
+        self._inbox.put(command)
+        try:
+            return await future
+        finally:
+            self._commands.pop(command.id, None)
+
+    async def drain(self, seconds: float) -> None:
+        """Accept nothing more and wait until what runs has ended, or the time is over."""
+        self.draining = True
+        try:
+            await asyncio.wait_for(self._empty.wait(), seconds)
+        except TimeoutError:
+            logger.warning("%d requests did not end within %g s", len(self._tickets), seconds)
+
+    async def stop(self) -> None:
+        """End what still runs with `engine_stopped`, and the thread."""
+        self.draining = self._stopping = True
+        if not self._thread.is_alive():
+            return
+        self._inbox.put(Stop())
+        await asyncio.to_thread(self._thread.join, STALL_S)
+
+    def _run(self) -> None:
+        while self._turn():
+            self._beat = self._clock()
+
+    def _turn(self) -> bool:
+        """Take the messages and run one step; False once the engine was told to stop."""
+        events: list[Event] = []
+        try:
+            running = self._take_messages(events)
+            stepped, report = self._engine.step() if running else (self._engine.stop(), None)
+            events += stepped
+        except BaseException:
+            logger.exception("the engine failed; it begins again with an empty cache")
+            recovered, report = self._engine.recover("engine_failed")
+            events += recovered
+            running = True
+        if report is not None:
+            self._on_report(report)
+        self._hand_over(events)
+        return running
+
+    def _take_messages(self, events: list[Event]) -> bool:
+        """Apply everything in the inbox, waiting for a message only when there is nothing to run."""
+        wait = self._engine.is_idle
+        while True:
+            try:
+                message = self._inbox.get(timeout=IDLE_WAIT_S) if wait else self._inbox.get_nowait()
+            except queue.Empty:
+                return True
+            wait = False
+            match message:
+                case Stop():
+                    return False
+                case Submit(request, arrived):
+                    self._engine.submit(request, arrived)
+                case Cancel(request_id):
+                    events += self._engine.cancel(request_id)
+                case _:
+                    events.append(self._engine.command(message))
+
+    def _hand_over(self, events: list[Event]) -> None:
+        if not events or self._loop is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._dispatch, events)
+        except RuntimeError:
+            logger.warning("the event loop is gone; %d events have no reader", len(events))
+
+    def _dispatch(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, CommandAnswer):
+                future = self._commands.get(event.command_id)
+                if future is not None and not future.done():
+                    future.set_result(event)
+                continue
+            ticket = self._tickets[event.request_id]
+            if not isinstance(event, Delta):
+                del self._tickets[event.request_id]
+                self._ledger.settle(event.request_id)
+            ticket.put(event)
+        if not self._tickets:
+            self._empty.set()

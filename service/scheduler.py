@@ -1,0 +1,313 @@
+"""Which requests run, with which rows and pages; and what becomes of them when their tokens are chosen.
+
+Knows requests, pages, sessions and the times it is given; knows nothing of tensors, HTTP, threads or clocks.
+Always: every submitted request ends in exactly one terminal event; requests are admitted in the order they came;
+what a request was counted for equals the usage of its terminal event.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from model.decoding.transcript import Transcript
+
+from model.batch import PageCopy
+from model.decoding.choice import Choice
+from model.kv_cache import BooksError, PagePool, reservation
+from service.lease import Lease
+from service.plan import Plan, PlannedRows, assemble
+from service.prefix_tree import Match, PrefixTree
+from service.request import Event, Failed, FailureCode, Finished, GenerationRequest, Terminal
+from service.sequence import Active, Sequence
+from service.sessions import Sessions, Turn, without_session
+from service.step_budget import StepBudget
+from service.step_report import StepReport
+from service.tally import Tally
+
+Keep = Literal["all", "whole pages", "none"]
+"""What stays in the tree of a sequence that ends: everything computed, what was entered before, or nothing."""
+
+KEPT_ON_FAILURE: dict[FailureCode, Keep] = {"engine_failed": "whole pages", "numerical_error": "none"}
+
+MakeTranscript = Callable[[GenerationRequest], Transcript]
+
+
+class Scheduler:
+    """The queue, the running requests, and the pages between them."""
+
+    def __init__(
+        self,
+        pool: PagePool,
+        tree: PrefixTree,
+        sessions: Sessions,
+        *,
+        make_transcript: MakeTranscript,
+        eos_token_ids: frozenset[int],
+        budget: StepBudget,
+    ) -> None:
+        self._pool = pool
+        self._tree = tree
+        self._sessions = sessions
+        self._make_transcript = make_transcript
+        self._eos_token_ids = eos_token_ids
+        self._budget = budget
+        self._queue: deque[Active] = deque()
+        self._running: list[Active] = []
+        self._copies: list[PageCopy] = []
+        self._counted = [0, 0]
+        self._settled = [0, 0]
+        self.tally = Tally()
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def submit(self, request: GenerationRequest, arrived: float) -> None:
+        """Queue a request that the door has accepted; its session is busy from here to its terminal event."""
+        active = Active(request, arrived)
+        if request.session_id is not None:
+            active.session = self._sessions.open(request.session_id, arrived)
+        self._queue.append(active)
+
+    def cancel(self, request_id: str, now: float) -> list[Event]:
+        """End a request before the next step; nothing when it has ended already."""
+        return self._fail_all([each for each in self._all() if each.id == request_id], "cancelled", now)
+
+    def fail_everything(self, code: FailureCode, now: float) -> list[Event]:
+        return self._fail_all(self._all(), code, now)
+
+    def expire(self, now: float) -> list[Event]:
+        """Apply deadlines, and forget sessions past their time to live."""
+        self._sessions.expire(now)
+        late = [each for each in self._all() if each.deadline is not None and now >= each.deadline]
+        events = self._fail_all([each for each in late if each.is_prefilling], "deadline_exceeded", now)
+        for active in late:
+            if not active.is_prefilling:
+                for sequence in active.sequences:
+                    sequence.finish_reason = "deadline"
+                events += self._collect(active, now)
+        return events
+
+    def plan(self, now: float) -> Plan | None:
+        """Every decoding sequence gets one row; what is left of the budget goes to prompts, the oldest first."""
+        rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.sequences]
+        self.tally.decode_rows += len(rows)
+        left = self._budget.prefill_rows(len(rows))
+        for active in self._running:
+            if active.is_prefilling and left > 0:
+                rows.append(self._prompt_rows(active, left))
+                left -= rows[-1].count
+        while left > 0 and self._queue and self._admit(self._queue[0], now):
+            active = self._queue.popleft()
+            self._running.append(active)
+            rows.append(self._prompt_rows(active, left))
+            left -= rows[-1].count
+        if not rows:
+            return None
+        plan = assemble(rows, tuple(self._copies))
+        self._copies.clear()
+        return plan
+
+    def commit(self, plan: Plan, choices: Iterable[Choice], now: float) -> list[Event]:
+        """Account for a step that ran: lengths, pages, tokens, and who has ended."""
+        for rows in plan.rows:
+            rows.sequence.lease.length += rows.count
+            if rows.active.request.use_cache:
+                rows.sequence.lease.publish(rows.sequence.ids)
+        events: list[Event] = []
+        for active, choice in zip(plan.asking, choices, strict=True):
+            if any(drawn.token_id is None for tokens in choice.tokens for drawn in tokens):
+                events += self._fail_all([active], "numerical_error", now)
+            else:
+                self._gain(active, choice, now)
+                events += self._collect(active, now)
+        return events
+
+    def abandon(self, plan: Plan, now: float) -> list[Event]:
+        """The step failed: its requests fail, and nothing that it may have half written is kept."""
+        events = self._fail_all(plan.actives, "engine_failed", now)
+        # Copies that the step should have made may be missing from pages that were kept before it.
+        self._tree.clear()
+        return events
+
+    def abort(self, code: FailureCode, now: float) -> list[Event]:
+        """Answer everything that was accepted, without touching pages: the caller throws them away with this."""
+        for active in self._all():
+            self._count_end(active, code, now)
+        return [Failed(active.id, code, active.usage(), active.timings(now)) for active in self._all()]
+
+    def report(self, step_s: float) -> StepReport:
+        """What happened since the last report."""
+        tally, self.tally = self.tally, Tally()
+        return tally.report(
+            step_s=step_s,
+            evicted=self._tree.collect_evicted(),
+            running=self.running,
+            queued=self.queued,
+            pages=(self._pool.free, self._pool.idle, self._pool.leased),
+        )
+
+    def observe(self, plan: Plan, seconds: float) -> None:
+        self._budget.observe(plan.batch.row_count, seconds)
+
+    def check_books(self) -> None:
+        """With nothing running: no page is leased or promised, and tokens counted equal tokens answered for."""
+        self._pool.check()
+        self._tree.check()
+        if self._running or self._queue:
+            return
+        if self._pool.leased or self._pool.promised:
+            raise BooksError(f"{self._pool.leased} pages leased and {self._pool.promised} promised while idle")
+        if self._counted != self._settled:
+            raise BooksError(f"tokens counted {self._counted} are not those answered for {self._settled}")
+        if busy := self._sessions.busy_ids():
+            raise BooksError(f"{len(busy)} sessions are busy while nothing runs")
+
+    def _all(self) -> list[Active]:
+        return [*self._running, *self._queue]
+
+    def _admit(self, active: Active, now: float) -> bool:
+        """Give a queued request its pages, or leave it where it is until others end."""
+        request = active.request
+        prompt = request.prompt_ids
+        match = self._tree.match(prompt[:-1]) if request.use_cache else Match(self._tree.root)
+        needed = reservation(
+            len(prompt),
+            request.parameters.max_new_tokens,
+            request.sample_count,
+            self._tree.leased_nodes(match.node),
+        )
+        if needed > self._pool.available:
+            return False
+        active.promise = self._pool.promise(needed)
+        active.admitted_at = now
+        lease = Lease(self._pool, self._tree, active.promise, self._copies)
+        self._attach(active, lease, match)
+        active.sequences = [self._sequence(active, 0, lease)]
+        self._count_admission(active, now)
+        return True
+
+    def _attach(self, active: Active, lease: Lease, match: Match) -> None:
+        request = active.request
+        if not request.use_cache:
+            active.turn = Turn(take_over=False, reason="disabled")
+        elif active.session is None:
+            active.turn = without_session(self._tree, match)
+        else:
+            active.turn = self._sessions.turn(active.session, request.prompt_ids, match)
+        lease.attach(match, take_over=active.turn.take_over)
+        active.reused_tokens = lease.length
+
+    def _count_admission(self, active: Active, now: float) -> None:
+        prompt_tokens = len(active.request.prompt_ids)
+        self._counted[0] += prompt_tokens
+        self.tally.prompt_tokens += prompt_tokens
+        self.tally.queue_s.append(now - active.arrived)
+        if active.request.use_cache:
+            self.tally.queried_tokens += prompt_tokens
+            self.tally.hit_tokens += active.reused_tokens
+
+    def _prompt_rows(self, active: Active, most: int) -> PlannedRows:
+        sequence = active.sequences[0]
+        count = min(most, len(active.request.prompt_ids) - sequence.lease.length)
+        active.computed_tokens += count
+        self.tally.prefill_rows += count
+        return PlannedRows(active, sequence, count)
+
+    def _gain(self, active: Active, choice: Choice, now: float) -> None:
+        """Continue the chosen sequences with their tokens; a parent's last child inherits it, others fork."""
+        parents, active.sequences = active.sequences, []
+        gained = 0
+        remaining = [choice.parents.count(index) for index in range(len(parents))]
+        for parent, count in zip(parents, remaining, strict=True):
+            if not count:
+                parent.lease.release()
+        for new_index, (parent_index, tokens) in enumerate(zip(choice.parents, choice.tokens, strict=True)):
+            remaining[parent_index] -= 1
+            parent = parents[parent_index]
+            sequence = parent
+            if remaining[parent_index]:
+                sequence = self._sequence(active, new_index, parent.lease.fork())
+            elif active.is_prefilling:
+                sequence.index = new_index
+            active.sequences.append(sequence)
+            gained += sequence.gain(tokens, active.request.parameters, self._eos_token_ids)
+        active.generated_tokens += gained
+        self._counted[1] += gained
+        self.tally.generated_tokens += gained
+        self._time_tokens(active, now)
+
+    def _time_tokens(self, active: Active, now: float) -> None:
+        if active.last_token_at is None:
+            active.first_token_at = now
+            self.tally.time_to_first_token_s.append(now - active.arrived)
+        else:
+            self.tally.inter_token_s += [now - active.last_token_at] * len(active.sequences)
+        active.last_token_at = now
+
+    def _collect(self, active: Active, now: float) -> list[Event]:
+        """Deltas of what became final, completions of what has ended, and the terminal after the last one."""
+        events: list[Event] = []
+        for sequence in active.sequences:
+            delta = sequence.delta(active.id) if active.request.streams or sequence.finish_reason else None
+            if delta is not None and active.request.streams:
+                events.append(delta)
+            if sequence.finish_reason is not None:
+                active.completions[sequence.index] = sequence.completion()
+                self._let_go(active, sequence, "all")
+        active.sequences = [sequence for sequence in active.sequences if sequence.finish_reason is None]
+        if not active.sequences:
+            events.append(self._finish(active, now))
+        return events
+
+    def _let_go(self, active: Active, sequence: Sequence, keep: Keep) -> None:
+        """Give a sequence's pages back, having entered into the tree what is to be kept."""
+        lease = sequence.lease
+        if active.request.use_cache and keep == "all":
+            lease.publish_tail(sequence.ids)
+        node, computed = lease.node, min(lease.length, lease.node.end)
+        lease.release()
+        if keep == "none":
+            self._tree.drop_unheld(node, "explicit")
+            node, computed = self._tree.root, 0
+        if active.session is not None and active.request.use_cache and sequence.index == 0:
+            self._sessions.settle(active.session, sequence.ids, computed, node)
+
+    def _sequence(self, active: Active, index: int, lease: Lease) -> Sequence:
+        return Sequence(index, lease, self._make_transcript(active.request), active.request.prompt_ids)
+
+    def _finish(self, active: Active, now: float) -> Terminal:
+        completions = tuple(active.completions[index] for index in sorted(active.completions))
+        self._end(active, completions[0].finish_reason, now)
+        return Finished(active.id, completions, active.usage(), active.cache_report(), active.timings(now))
+
+    def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> list[Event]:
+        return [self._fail(active, code, now) for active in actives]
+
+    def _fail(self, active: Active, code: FailureCode, now: float) -> Terminal:
+        for sequence in active.sequences:
+            self._let_go(active, sequence, KEPT_ON_FAILURE.get(code, "all"))
+        active.sequences = []
+        self._end(active, code, now)
+        return Failed(active.id, code, active.usage(), active.timings(now))
+
+    def _end(self, active: Active, outcome: str, now: float) -> None:
+        if active.promise is not None:
+            active.promise.withdraw()
+            self._running.remove(active)
+        else:
+            self._queue.remove(active)
+        if active.session is not None:
+            self._sessions.close(active.session, now)
+        self._count_end(active, outcome, now)
+
+    def _count_end(self, active: Active, outcome: str, now: float) -> None:
+        usage = active.usage()
+        self._settled[0] += usage.prompt_tokens
+        self._settled[1] += usage.generated_tokens
+        self.tally.outcomes.append(outcome)
+        self.tally.request_s.append(now - active.arrived)

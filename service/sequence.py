@@ -1,0 +1,136 @@
+"""The running state of a request: its sequences, and what it has computed, generated and sent so far.
+
+The one place where state changes while a request runs. Knows token ids, text and times that it is given; knows nothing
+of tensors, HTTP or threads.
+Always: a sequence's lease holds the positions of prompt and generated tokens except the last generated one.
+"""
+
+from dataclasses import dataclass, field
+
+from model.decoding.transcript import Transcript
+
+from model.decoding.params import DecodingParameters, Drawn
+from model.kv_cache import Promise
+from service.lease import Lease
+from service.request import (
+    CacheReport,
+    Completion,
+    Delta,
+    FinishReason,
+    GenerationRequest,
+    Timings,
+    TokenRecord,
+    Usage,
+)
+from service.sessions import Session, Turn
+
+
+class Sequence:
+    """One sample while it is generated."""
+
+    def __init__(self, index: int, lease: Lease, transcript: Transcript, prompt_ids: tuple[int, ...]) -> None:
+        self.index = index
+        self.lease = lease
+        self.ids = list(prompt_ids)
+        """Prompt and generated ids."""
+        self.finish_reason: FinishReason | None = None
+        self._transcript = transcript
+        self._records: list[TokenRecord] = []
+        self._sent = 0
+
+    @property
+    def generated(self) -> int:
+        return len(self._records)
+
+    def gain(self, tokens: tuple[Drawn, ...], parameters: DecodingParameters, eos_ids: frozenset[int]) -> int:
+        """Append tokens until the text ends; answers how many it took."""
+        for taken, drawn in enumerate(tokens, start=1):
+            self._append(drawn, parameters, eos_ids)
+            if self.finish_reason is not None:
+                return taken
+        return len(tokens)
+
+    def delta(self, request_id: str) -> Delta | None:
+        """The text that became final, and its tokens; everything once the text has ended."""
+        text, count = self._transcript.close() if self.finish_reason else self._transcript.take()
+        if not count:
+            return None
+        tokens = tuple(self._records[self._sent : self._sent + count])
+        self._sent += count
+        return Delta(request_id, self.index, text, tokens, self._sent)
+
+    def completion(self) -> Completion:
+        """The finished sample. Called after `delta` has flushed its text."""
+        if self.finish_reason is None:
+            raise ValueError("the sample has not ended")
+        return Completion(self.index, self._transcript.text, tuple(self._records), self.finish_reason)
+
+    def _append(self, drawn: Drawn, parameters: DecodingParameters, eos_ids: frozenset[int]) -> None:
+        token_id = drawn.token_id
+        if token_id is None:
+            raise ValueError("a failed draw gives no token")
+        self.ids.append(token_id)
+        self._records.append(TokenRecord(token_id, drawn.logprob, drawn.top))
+        ends = token_id in eos_ids and not parameters.ignore_eos
+        stops = token_id in parameters.stop_token_ids
+        matched = self._transcript.push(token_id, hidden=ends or stops)
+        if ends:
+            self.finish_reason = "eos"
+        elif stops or matched:
+            self.finish_reason = "stop"
+        elif self.generated == parameters.max_new_tokens:
+            self.finish_reason = "length"
+
+
+@dataclass(slots=True, eq=False)
+class Active:
+    """An accepted request that has not ended. Queued while it has no sequences."""
+
+    request: GenerationRequest
+    arrived: float
+    session: Session | None = None
+    promise: Promise | None = None
+    sequences: list[Sequence] = field(default_factory=list)
+    completions: dict[int, Completion] = field(default_factory=dict)
+    admitted_at: float | None = None
+    first_token_at: float | None = None
+    last_token_at: float | None = None
+    generated_tokens: int = 0
+    reused_tokens: int = 0
+    computed_tokens: int = 0
+    turn: Turn = field(default_factory=lambda: Turn(take_over=False))
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def deadline(self) -> float | None:
+        return None if self.request.deadline_s is None else self.arrived + self.request.deadline_s
+
+    @property
+    def is_prefilling(self) -> bool:
+        return self.first_token_at is None
+
+    def usage(self) -> Usage:
+        """What was counted for this request so far; nothing while it is queued."""
+        if self.admitted_at is None:
+            return Usage()
+        return Usage(len(self.request.prompt_ids), self.generated_tokens, self.reused_tokens)
+
+    def cache_report(self) -> CacheReport:
+        return CacheReport(
+            self.reused_tokens,
+            self.computed_tokens,
+            self.turn.evicted_tokens,
+            self.turn.first_changed_token,
+            self.turn.reason,
+        )
+
+    def timings(self, now: float) -> Timings:
+        admitted = now if self.admitted_at is None else self.admitted_at
+        first = now if self.first_token_at is None else self.first_token_at
+        decode_s = now - first
+        decoded = self.generated_tokens - self.request.sample_count
+        rate = decoded / decode_s if decoded > 0 and decode_s > 0 else None
+        return Timings(admitted - self.arrived, first - admitted, decode_s, rate)

@@ -1,0 +1,79 @@
+"""A scripted server of /v1/completions, as an ASGI application."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Send = Callable[[Any], Any]
+
+
+def chunk(text: str = "", **fields: Any) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": 0, "text": text}], **fields}).encode() + b"\n\n"
+
+
+def usage(prompt_tokens: int, completion_tokens: int) -> bytes:
+    counts = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+    return b"data: " + json.dumps({"choices": [], "usage": counts}).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+PLAIN = (chunk("a"), chunk("b"), chunk("c"), usage(7, 3), DONE)
+
+
+@dataclass
+class CompletionsFake:
+    """Answers with the next of `scripts`, or with `stream` when they are used up, and remembers every body."""
+
+    paths: dict[str, Any] = field(default_factory=dict)
+    """What else it answers: JSON by path. Any other path is 404."""
+    stream: tuple[bytes, ...] = PLAIN
+    scripts: deque[tuple[int, tuple[bytes, ...]]] = field(default_factory=deque)
+    delay_s: float = 0.0
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    running: int = 0
+    most_running: int = 0
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable[[], Any], send: Send) -> None:
+        path = scope["path"]
+        if path in self.paths:
+            await self._send(send, 200, (json.dumps(self.paths[path]).encode(),))
+        elif path == "/v1/completions":
+            self.bodies.append(json.loads(await self._body(receive)))
+            await self._complete(send)
+        else:
+            await self._send(send, 404, (b"",))
+
+    async def _complete(self, send: Send) -> None:
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(self.delay_s)
+        await self._send(send, *(self.scripts.popleft() if self.scripts else (200, self.stream)))
+        self.running -= 1
+
+    @staticmethod
+    async def _body(receive: Callable[[], Any]) -> bytes:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        return body
+
+    @staticmethod
+    async def _send(send: Send, status: int, pieces: tuple[bytes, ...]) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class CurrentFake:
+    """An ASGI application that stands for another, so that each test can have a fresh one behind one socket."""
+
+    def __init__(self) -> None:
+        self.fake = CompletionsFake()
+
+    async def __call__(self, scope: dict[str, Any], receive: Callable[[], Any], send: Send) -> None:
+        await self.fake(scope, receive, send)
