@@ -6,14 +6,12 @@ U+FFFD for what is invalid.
 
 import codecs
 
-_utf8 = codecs.getincrementaldecoder("utf-8")
-
 
 class StreamDecoder:
     """Bytes in, text out; the beginning of a character waits for the rest of it."""
 
     def __init__(self) -> None:
-        self._decoder = _utf8(errors="replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     @property
     def pending(self) -> bytes:
@@ -22,16 +20,18 @@ class StreamDecoder:
 
     def push(self, data: bytes) -> str:
         """The text that is certain once `data` has arrived."""
-        return self._decoder.decode(data)
+        text = self._decoder.decode(data)
+        # Python waits for the last byte of a surrogate in UTF-8, although no byte can make it valid.
+        return text + self.close() if b"\xed\xa0" <= self.pending < b"\xee" else text
 
     def breaks_off(self, data: bytes) -> bool:
         """Whether `data` cannot continue what is pending, so that the pending bytes are invalid by themselves."""
         if not self.pending or not data:
             return False
         try:
-            _utf8().decode(self.pending + data[:1])
-        except UnicodeDecodeError:
-            return True
+            (self.pending + data[:1]).decode()
+        except UnicodeDecodeError as problem:
+            return problem.reason != "unexpected end of data"
         return False
 
     def close(self) -> str:

@@ -76,7 +76,7 @@ class Ledger:
         excess = self._outstanding + price - self._max_queue_tokens
         if self._entries and excess > 0:
             raise Overloaded(
-                f"the queue is full: unfinished requests reserve {self._outstanding} of {self._max_queue_tokens} tokens",
+                f"the queue is full: unfinished requests hold {self._outstanding} of {self._max_queue_tokens} tokens",
                 retry_after_s=self._retry_after(excess),
             )
         if session_id is not None and len(self._busy) >= self._max_sessions:
@@ -86,7 +86,7 @@ class Ledger:
             )
 
     def _retry_after(self, excess: int) -> int:
-        """Seconds until so many tokens were settled at the recent rate, spread so that clients do not return at once."""
+        """Seconds until so many tokens were settled at the recent rate, spread so that not all return at once."""
         self._forget_old()
         rate = sum(price for _, price in self._settled) / RATE_WINDOW_S
         expected = excess / rate if rate else 1.0

@@ -75,6 +75,16 @@ class ServedModel:
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
 
 
+class Serving(Protocol):
+    """A model that answers, and what its engine promises: what an answer is made from."""
+
+    @property
+    def model(self) -> ServedModel: ...
+
+    @property
+    def engine_info(self) -> EngineInfo: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """Everything that a route may need."""

@@ -5,12 +5,14 @@ Always: every field of the body ends in the request or in the parameters that ar
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from model.chat import Message
+from model.chat import ChatTemplateError, Message
 from model.decoding.params import DecodingParameters, LogprobOptions
+from model.tokenizer import UnencodableText
 from service.context import ServedModel
 from service.errors import InvalidField, NotFound
 from service.request import GenerationRequest
@@ -20,6 +22,7 @@ from service.supported import COMPLETION_VALUES, GENERATE_VALUES, refuse_unsuppo
 DEFAULT_NEW_TOKENS = 256
 DEFAULT_COMPLETION_TOKENS = 16
 MAX_STOP_BYTES = 128
+MAX_REASON_LENGTH = 200
 DRAWN_SEED_BITS = 53
 """A drawn seed is exact as a float64, which is all that some JSON readers know."""
 PROMPTS = ("prompt", "prompt_tokens", "messages")
@@ -44,16 +47,18 @@ def read_completion(body: CompletionRequest, model: ServedModel, context_length:
     refuse_unsupported(body, COMPLETION_VALUES)
     if body.stream_options is not None and not body.stream:
         raise InvalidField("stream_options needs stream to be true", code="invalid_combination", param="stream_options")
-    same = GenerateRequest(
-        prompt=body.prompt,
-        model=body.model,
-        max_new_tokens=body.max_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        seed=body.seed,
-        stop=body.stop or (),
-        ignore_eos=body.ignore_eos,
-        stream=bool(body.stream),
+    same = GenerateRequest.model_validate(
+        {
+            "prompt": body.prompt,
+            "model": body.model,
+            "max_new_tokens": body.max_tokens,
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "seed": body.seed,
+            "stop": body.stop or (),
+            "ignore_eos": body.ignore_eos,
+            "stream": bool(body.stream),
+        }
     )
     return _asked(same, model, context_length, request_id, DEFAULT_COMPLETION_TOKENS)
 
@@ -109,10 +114,11 @@ def _check_stops(body: GenerateRequest, vocabulary_size: int) -> None:
                 param=f"stop.{index}",
                 allowed={"max_bytes": MAX_STOP_BYTES},
             )
-    _check_ids("stop_token_ids", body.stop_token_ids, vocabulary_size)
+    check_token_ids("stop_token_ids", body.stop_token_ids, vocabulary_size)
 
 
-def _check_ids(field: str, token_ids: Sequence[int], vocabulary_size: int) -> None:
+def check_token_ids(field: str, token_ids: Sequence[int], vocabulary_size: int) -> None:
+    """Raises InvalidField for an id that the vocabulary lacks."""
     if not token_ids or max(token_ids) < vocabulary_size:
         return
     index = next(index for index, token_id in enumerate(token_ids) if token_id >= vocabulary_size)
@@ -122,11 +128,6 @@ def _check_ids(field: str, token_ids: Sequence[int], vocabulary_size: int) -> No
         param=f"{field}.{index}",
         allowed={"type": "integer", "minimum": 0, "maximum": vocabulary_size - 1},
     )
-
-
-def check_token_ids(token_ids: Sequence[int], vocabulary_size: int) -> None:
-    """Raises InvalidField for an id that the vocabulary lacks."""
-    _check_ids("token_ids", token_ids, vocabulary_size)
 
 
 def _prompt(body: GenerateRequest, model: ServedModel) -> tuple[str, Sequence[int]]:
@@ -143,17 +144,32 @@ def _prompt(body: GenerateRequest, model: ServedModel) -> tuple[str, Sequence[in
             param=given[1],
             allowed=PROMPTS,
         )
-    token_ids = _encode(body, model)
+    with text_errors(given[0]):
+        token_ids = _encode(body, model)
     if not token_ids:
         raise InvalidField(f"{given[0]} must not be empty", code="empty", param=given[0])
     return given[0], token_ids
+
+
+@contextmanager
+def text_errors(field: str) -> Iterator[None]:
+    """Turn what the tokenizer and the chat template refuse into InvalidField."""
+    try:
+        yield
+    except UnencodableText as error:
+        raise InvalidField(f"{field}: {error}", code="unencodable_text", param=field) from error
+    except ChatTemplateError as error:
+        reason = error.reason[:MAX_REASON_LENGTH]
+        raise InvalidField(
+            f"{field} do not fit the model's chat template: {reason}", code="chat_template_refused", param=field
+        ) from error
 
 
 def _encode(body: GenerateRequest, model: ServedModel) -> Sequence[int]:
     if body.prompt is not None:
         return model.tokenizer.encode_prompt(body.prompt)
     if body.prompt_tokens is not None:
-        _check_ids("prompt_tokens", body.prompt_tokens, model.tokenizer.vocabulary_size)
+        check_token_ids("prompt_tokens", body.prompt_tokens, model.tokenizer.vocabulary_size)
         return body.prompt_tokens
     if model.chat_template is None:
         raise InvalidField(
@@ -178,7 +194,7 @@ def _new_tokens(body: GenerateRequest, prompt_field: str, prompt_length: int, co
 
 def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> DecodingParameters:
     defaults = model.defaults
-    logprobs = body.logprobs and LogprobOptions(top=body.logprobs.top, of=body.logprobs.of)
+    logprobs = None if body.logprobs is None else LogprobOptions(body.logprobs.top, body.logprobs.of)
     return DecodingParameters(
         max_new_tokens=new_tokens,
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,

@@ -16,7 +16,7 @@ ServiceError
 Knows no web framework. Always: a message names the field, the problem and what is allowed, never the value.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class ServiceError(Exception):
@@ -86,7 +86,7 @@ class Draining(ServiceError):
 class GenerationFailed(ServiceError):
     """A request that was accepted and then failed; the code says why."""
 
-    STATUS = {
+    STATUS: ClassVar = {
         "deadline_exceeded": (504, "timeout_error"),
         "engine_stopped": (503, "overloaded_error"),
         "cancelled": (499, "cancelled_error"),

@@ -6,8 +6,8 @@ request whose end was seen is not cancelled.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import ExitStack, closing, suppress
 from typing import Any, Protocol, TypeVar
 
 from starlette.responses import Response
@@ -70,18 +70,9 @@ class Exchange:
             self._ticket.cancel()
 
 
-@asynccontextmanager
-async def closing(exchange: Exchange) -> AsyncIterator[Exchange]:
-    """Close the exchange, however the block ends."""
-    try:
-        yield exchange
-    finally:
-        exchange.close()
-
-
 async def whole_answer(ticket: Ticket, receive: Receive) -> Finished:
     """Wait for the end. Raises GenerationFailed, also when the client has gone."""
-    async with closing(Exchange(ticket, receive)) as exchange:
+    with closing(Exchange(ticket, receive)) as exchange:
         event = await exchange.next_event()
         while isinstance(event, Delta):
             event = await exchange.next_event()
@@ -95,13 +86,12 @@ async def begin_stream(
 ) -> "EventStream":
     """Wait for the first event, so that a failure before it still has its own status. Raises GenerationFailed."""
     exchange = Exchange(ticket, receive)
-    try:
+    with ExitStack() as unless_begun:
+        unless_begun.callback(exchange.close)
         first = await exchange.next_event()
         if isinstance(first, Failed):
             raise failure(first)
-    except BaseException:
-        exchange.close()
-        raise
+        unless_begun.pop_all()
     return EventStream(exchange, first, form, request_id, keep_alive_s)
 
 
@@ -127,10 +117,9 @@ class EventStream(Response):
         self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        async with closing(self._exchange):
-            # A server may say by OSError that the client has gone; the watcher hears of it too.
-            with suppress(OSError):
-                await self._send_events(send)
+        # A server may say by OSError that the client has gone; the watcher hears of it too.
+        with closing(self._exchange), suppress(OSError):
+            await self._send_events(send)
 
     async def _send_events(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from service.context import Service, Tokenizer
+from service.context import Serving, Tokenizer
 from service.domain import Asked
 from service.errors import GenerationFailed
 from service.request import Completion, Delta, Failed, FailureCode, Finished, TokenRecord
@@ -25,7 +25,7 @@ _FAILURES: Mapping[FailureCode, str] = {
 class GenerateAnswer:
     """The answer to one request of `/generate`, whole or in pieces."""
 
-    def __init__(self, service: Service, asked: Asked) -> None:
+    def __init__(self, service: Serving, asked: Asked) -> None:
         self._service = service
         self._asked = asked
         self._tokenizer = service.model.tokenizer

@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from model.decoding.transcript import Transcript
-
 from model.batch import PageCopy
 from model.decoding.choice import Choice
+from model.decoding.transcript import Transcript
 from model.kv_cache import BooksError, PagePool, reservation
 from service.lease import Lease
 from service.plan import Plan, PlannedRows, assemble

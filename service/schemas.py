@@ -160,9 +160,9 @@ class GenerateRequest(Body):
     session_id: SessionId | None = Field(
         None, description="A session to continue, or the name of a new one: its cache stays warm between turns."
     )
-    use_cache: bool = Field(True, description="Whether cached work may be used and kept. It changes no text.")
+    use_cache: bool = Field(True, description="Whether cached work may be used and kept.")
     speculation: Literal["off", "prompt_lookup", "draft", "auto"] = Field(
-        "auto", description="How tokens are guessed ahead. It changes no text."
+        "auto", description="How tokens are guessed ahead."
     )
     resume: Resume | None = Field(None, description="Go on after token ids that already arrived.")
     deadline_ms: int | None = Field(
@@ -267,7 +267,8 @@ def schema(kind: type[Body]) -> Mapping[str, Any]:
     """The JSON schema of a body, whole: nothing in it refers to elsewhere."""
     document = kind.model_json_schema()
     definitions = document.pop("$defs", {})
-    return _inlined(document, definitions)
+    whole: dict[str, Any] = _inlined(document, definitions)
+    return whole
 
 
 def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:

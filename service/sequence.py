@@ -7,9 +7,8 @@ Always: a sequence's lease holds the positions of prompt and generated tokens ex
 
 from dataclasses import dataclass, field
 
-from model.decoding.transcript import Transcript
-
 from model.decoding.params import DecodingParameters, Drawn
+from model.decoding.transcript import Transcript
 from model.kv_cache import Promise
 from service.lease import Lease
 from service.request import (

@@ -95,10 +95,14 @@ class Settings(BaseModel):
     def _problem(cls, name: str, is_flag: bool) -> str:
         option = cls.options().get(name)
         if option is None:
-            variable = PREFIX + name.upper()
-            near = difflib.get_close_matches(variable, [known.variable for known in cls.options().values()], 1)
-            return f"{variable} is no option" + (f"; did you mean {near[0]}?" if near else "")
+            near = difflib.get_close_matches(name, cls.model_fields, 1)
+            hint = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
+            return f"{PREFIX}{name.upper()} is no option{hint}"
         return f"{option.flag if is_flag else option.variable} must be {option.allowed}"
+
+
+_METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+_NOUNS = {int: "a whole number", float: "a number", str: "text"}
 
 
 def _option(name: str, field: FieldInfo) -> Option:
@@ -107,7 +111,7 @@ def _option(name: str, field: FieldInfo) -> Option:
         kind = next(part for part in get_args(kind) if part is not type(None))
     choices = get_args(kind) if get_origin(kind) is Literal else ()
     allowed = f"one of {', '.join(choices)}" if choices else _allowed(kind, field)
-    metavar = "|".join(choices) or kind.__name__.upper()
+    metavar = "|".join(choices) or _METAVARS[kind]
     return Option(name, field.description or "", allowed, field.default, metavar)
 
 
@@ -115,7 +119,7 @@ def _allowed(kind: Any, field: FieldInfo) -> str:
     limits = {
         limit: getattr(rule, limit) for rule in field.metadata for limit in ("ge", "gt", "le") if hasattr(rule, limit)
     }
-    noun = {int: "a whole number", float: "a number", str: "text"}[kind]
+    noun = _NOUNS[kind]
     if "le" in limits:
         return f"{noun} from {limits['ge']} to {limits['le']}"
     if "ge" in limits:

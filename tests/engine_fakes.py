@@ -142,9 +142,7 @@ def make_request(
     return GenerationRequest(
         id=request_id,
         prompt_ids=tuple(prompt_ids),
-        parameters=DecodingParameters(
-            max_new_tokens, seed, stop=stop, stop_token_ids=stop_token_ids, ignore_eos=True
-        ),
+        parameters=DecodingParameters(max_new_tokens, seed, stop=stop, stop_token_ids=stop_token_ids, ignore_eos=True),
         sample_count=sample_count,
         session_id=session_id,
         use_cache=use_cache,

@@ -94,6 +94,8 @@ UNSUPPORTED_NAMES: Mapping[int, str] = {
     34: "TQ1_0",
     35: "TQ2_0",
     39: "MXFP4",
+    40: "NVFP4",
+    41: "Q1_0",
 }
 """Names of the types that exist and have no block format here, so that a refusal can name them."""
 

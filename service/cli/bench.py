@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from service.cli.console import Failure, count_bar, harmless, write_json
+from service.cli.console import Failure, count_bar, harmless, results, write_json
 from service.cli.options import integer_list
 from service.cli.statistics import Summary
 
@@ -96,7 +96,7 @@ def bench(url: str, seed: int | None, timeout: float, as_json: bool, **options: 
     if as_json:
         write_json({"plan": dataclasses.asdict(plan), "result": dataclasses.asdict(report)})
     else:
-        show(Console(), plan, report)
+        show(results(), plan, report)
     if not all(level.succeeded for level in report.levels):
         raise Failure("a level had no successful request")
 
@@ -123,7 +123,7 @@ def show(console: Console, plan: "LoadPlan", report: "LoadReport") -> None:
         )
     console.print(table)
     for line in _notes(plan, report):
-        console.print(harmless(line), highlight=False, markup=False)
+        console.print(harmless(line), markup=False)
 
 
 def _milliseconds(summary: Summary | None) -> str:

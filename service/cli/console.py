@@ -4,16 +4,26 @@ Always: stdout carries results and nothing else; a bar is drawn only on a termin
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
-OnProgress = Callable[[int, int | None], None]
-"""Called with how much is done, and of how much when that is known."""
+OnProgress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
 
 CONTROL_PICTURES: dict[int, int] = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
@@ -21,6 +31,9 @@ CONTROL_PICTURES: dict[int, int] = {
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
 }
 """For each control character but newline and tab, the character that pictures it."""
+
+
+PIPED_WIDTH = 120
 
 
 class Failure(click.ClickException):
@@ -40,6 +53,11 @@ def messages() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def results() -> Console:
+    """Standard output for tables; as wide as the terminal, or of a fixed width where there is none."""
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+
+
 def write_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
@@ -49,41 +67,35 @@ def harmless(text: str) -> str:
     return text.translate(CONTROL_PICTURES)
 
 
+def for_terminal(text: str) -> str:
+    """The text, harmless when standard output is a terminal; exactly as it is when that is a file or a pipe."""
+    return harmless(text) if sys.stdout.isatty() else text
+
+
 @contextmanager
-def bytes_bar(title: str) -> Iterator[OnProgress]:
-    """A bar over bytes that comes with the first progress and goes when the block ends."""
-    with _progress(DownloadColumn()) as progress:
-        yield _reporter(progress, title)
+def loading_bar(title: str) -> Iterator[OnProgress]:
+    """A sign that work goes on, which becomes a bar over bytes once the work tells of its progress."""
+    with _progress(DownloadColumn(), TransferSpeedColumn()) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, description="pulling the model", completed=done, total=total)
 
 
 @contextmanager
 def count_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar over things done one at a time."""
-    with _progress(TextColumn("{task.completed:.0f}/{task.total:.0f}")) as progress:
+    with _progress(MofNCompleteColumn()) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.advance(task)
 
 
-def _progress(amount: TextColumn | DownloadColumn) -> Progress:
+def _progress(*amounts: ProgressColumn) -> Progress:
     console = messages()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        amount,
+        *amounts,
         TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     )
-
-
-def _reporter(progress: Progress, title: str) -> OnProgress:
-    task = None
-
-    def report(done: int, total: int | None) -> None:
-        nonlocal task
-        if task is None:
-            task = progress.add_task(title, total=total)
-        progress.update(task, completed=done, total=total)
-
-    return report

@@ -9,6 +9,11 @@ import click
 
 from service import __version__
 from service.cli.bench import bench
+from service.cli.generate import generate
+from service.cli.info import info
+from service.cli.pull import pull
+from service.cli.serve import serve
+from service.cli.tokenize import tokenize
 
 INTERRUPTED = 130
 
@@ -36,5 +41,5 @@ def main() -> None:
     """
 
 
-for command in (bench,):
+for command in (serve, generate, pull, tokenize, info, bench):
     main.add_command(command)

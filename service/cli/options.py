@@ -1,16 +1,20 @@
-"""Command-line options made from the fields of `Settings`, and other shared option types.
+"""Command-line options made from the fields of `Settings` and of `POST /generate`, and shared option types.
 
-Always: names, help and defaults of settings come from `service.settings`, which also judges their values.
+Always: names, help and defaults come from where the field is defined, and there its values are judged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from service.field_errors import without_null
+from service.schemas import GenerateRequest, schema
 from service.settings import Option, Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+SCALARS: Mapping[str, type] = {"integer": int, "number": float, "string": str}
+"""What click reads for each type of a JSON schema."""
 
 
 def settings_options(*names: str) -> Callable[[Command], Command]:
@@ -39,3 +43,29 @@ def integer_list(context: click.Context, parameter: click.Parameter, value: str)
     if min(numbers) < 1:
         raise click.BadParameter("must be whole numbers of at least 1 separated by commas, such as 1,4,8")
     return numbers
+
+
+def field_options(*names: str) -> Callable[[Command], Command]:
+    """Add these fields of `POST /generate` as options. They arrive in the field's type, or as None or ()."""
+    properties: Mapping[str, Mapping[str, Any]] = schema(GenerateRequest)["properties"]
+
+    def add(command: Command) -> Command:
+        for name in reversed(names):
+            command = _field_option(name, without_null(properties[name]))(command)
+        return command
+
+    return add
+
+
+def _field_option(name: str, field: Mapping[str, Any]) -> Callable[[Command], Command]:
+    help_text = field["description"]
+    if default := field.get("x-default", field.get("default")):
+        help_text += f"  [default: {default}]"
+    flag = "--" + name.replace("_", "-")
+    if field["type"] == "boolean":
+        return click.option(flag, name, is_flag=True, default=None, help=field["description"])
+    if field["type"] == "array":
+        help_text += " May be given several times."
+        kind = SCALARS[field["items"]["type"]]
+        return click.option(flag.removesuffix("s"), name, type=kind, multiple=True, help=help_text)
+    return click.option(flag, name, type=SCALARS[field["type"]], help=help_text)

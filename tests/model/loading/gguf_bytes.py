@@ -5,7 +5,7 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 U8, U32, I32, F32, BOOL, STRING, ARRAY, U64 = 0, 4, 5, 6, 7, 8, 9, 10
@@ -21,6 +21,10 @@ def raw_text(text: str | bytes) -> bytes:
 
 def u32(number: int) -> bytes:
     return struct.pack("<II", U32, number)
+
+
+def i32(number: int) -> bytes:
+    return struct.pack("<Ii", I32, number)
 
 
 def f32(number: float) -> bytes:
@@ -72,9 +76,13 @@ class Draft:
     version: int = 3
     tensor_count: int | None = None
     key_count: int | None = None
+    raw_key: bytes = b""
+    """Written after the last key, as it is; counted as one when not empty."""
     layout_alignment: int = 32
-    """What the data is really aligned to, whatever the keys say."""
-    missing_bytes: int = field(default=0)
+    """What the tensors are really aligned to, whatever the keys say."""
+    start_alignment: int = 32
+    """What the start of the data is really aligned to."""
+    missing_bytes: int = 0
     """How many to leave off at the end."""
 
     def set(self, key: str, value: bytes) -> "Draft":
@@ -90,16 +98,16 @@ class Draft:
         return next(tensor for tensor in self.tensors if tensor.name == name)
 
     def build(self) -> bytes:
-        key_count = len(self.keys) if self.key_count is None else self.key_count
+        key_count = len(self.keys) + bool(self.raw_key) if self.key_count is None else self.key_count
         tensor_count = len(self.tensors) if self.tensor_count is None else self.tensor_count
         head = self.magic + struct.pack("<IQQ", self.version, tensor_count, key_count)
-        head += b"".join(raw_text(key) + value for key, value in self.keys)
+        head += b"".join(raw_text(key) + value for key, value in self.keys) + self.raw_key
         data = b""
         for tensor in self.tensors:
             data += b"\0" * (-len(data) % self.layout_alignment)
             head += tensor.entry(len(data) if tensor.offset is None else tensor.offset)
             data += tensor.data
-        head += b"\0" * (-len(head) % self.layout_alignment)
+        head += b"\0" * (-len(head) % self.start_alignment)
         whole = head + data
         return whole[: len(whole) - self.missing_bytes]
 

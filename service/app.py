@@ -1,0 +1,84 @@
+"""The ASGI application: the routes, and one form for every error on every route.
+
+Knows how the parts of the door are put together; knows nothing of models or of the engine.
+Always: an error leaves as the envelope of `service.errors`, whoever raised it.
+"""
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from service import __version__, openai_routes, routes
+from service.context import Service
+from service.errors import InvalidField, MethodNotAllowed, NotFound, ServiceError, envelope
+from service.middleware import Door, request_id_of
+from service.routes import json_response
+
+OPENAI_PREFIX = "/v1/"
+RETRY_STATUSES = (429, 503)
+DEFAULT_RETRY_S = 1
+
+
+def create_app(service: Service) -> FastAPI:
+    """An application that serves `service`; it starts and stops nothing."""
+    app = FastAPI(title="Tane", version=__version__, redirect_slashes=False)
+    app.state.service = service
+    app.include_router(routes.router)
+    app.include_router(openai_routes.router)
+    methods = _methods_by_path([*routes.router.routes, *openai_routes.router.routes])
+    app.state.methods = methods
+    app.add_middleware(Door, metrics=service.metrics, routes=frozenset(methods))
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    return app
+
+
+def error_response(request: Request, error: ServiceError) -> Response:
+    """The error as an answer to this request. Bad values are 400 where OpenAI's clients look for it."""
+    status = error.status
+    if isinstance(error, InvalidField) and request.url.path.startswith(OPENAI_PREFIX):
+        status = 400
+    response = json_response(envelope(error, request_id_of(request.scope)), status)
+    if status in RETRY_STATUSES:
+        response.headers["retry-after"] = str(error.retry_after_s or DEFAULT_RETRY_S)
+    return response
+
+
+def _methods_by_path(all_routes: Iterable[Any]) -> Mapping[str, tuple[str, ...]]:
+    methods: dict[str, set[str]] = {}
+    for route in all_routes:
+        if isinstance(route, APIRoute):
+            methods.setdefault(route.path, set()).update(route.methods or ())
+    return {path: tuple(sorted(names)) for path, names in methods.items()}
+
+
+async def _service_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)
+    return error_response(request, error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """What the router refuses."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return error_response(request, NotFound("there is no such route"))
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        path = getattr(request.scope.get("route"), "path", "")
+        allowed = request.app.state.methods.get(path, ())
+        response = error_response(request, MethodNotAllowed("this route does not take that method", allowed=allowed))
+        response.headers["allow"] = ", ".join(allowed)
+        return response
+    other = ServiceError("the request was refused", code="http_error")
+    other.status, other.type = error.status_code, "invalid_request_error"
+    return error_response(request, other)
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    """What the framework itself finds wrong; bodies are read by hand and never come here."""
+    return error_response(request, InvalidField("the request is not valid"))

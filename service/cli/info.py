@@ -1,0 +1,107 @@
+"""`tane info`: what a model file says, without running it."""
+
+import dataclasses
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from service.cli.console import for_terminal, write_json
+from service.cli.loading import load_checkpoint, read_settings
+from service.cli.options import settings_options
+
+if TYPE_CHECKING:
+    from model.loading.checkpoint import Checkpoint
+    from model.loading.tensor import StoredTensor
+
+FLOAT32_BYTES = 4
+
+
+@click.command()
+@settings_options("model")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def info(model: str | None, as_json: bool) -> None:
+    """Check a model file and show what it says.
+
+    \b
+    Examples:
+      tane info
+      tane info --model ./other.gguf --json
+    """
+    path, checkpoint = load_checkpoint(read_settings({"model": model}))
+    description = describe(path, checkpoint)
+    if as_json:
+        write_json(description)
+    else:
+        show(description)
+
+
+def describe(path: Path, checkpoint: "Checkpoint") -> dict[str, Any]:
+    """The model's name, hash, shape, formats, sizes, vocabulary and defaults, as plain values."""
+    vocabulary = checkpoint.vocabulary
+    numbers = checkpoint.config.cached_numbers_per_position
+    return {
+        "name": checkpoint.name,
+        "path": str(path),
+        "sha256": checkpoint.sha256,
+        "config": dataclasses.asdict(checkpoint.config),
+        "parameters": sum(prod(tensor.shape) for tensor in checkpoint.tensors.values()),
+        "formats": _formats(checkpoint.tensors),
+        "cache": {"numbers_per_token": numbers, "float32_bytes_per_token": numbers * FLOAT32_BYTES},
+        "vocabulary": {
+            "tokens": len(vocabulary.tokens),
+            "merges": len(vocabulary.merges),
+            "pre_tokenizer": vocabulary.pre_tokenizer,
+            "control_tokens": len(vocabulary.control_token_ids),
+            "eos_token_ids": sorted(vocabulary.eos_token_ids),
+        },
+        "chat_template": checkpoint.chat_template is not None,
+        "defaults": dataclasses.asdict(checkpoint.defaults),
+    }
+
+
+def _formats(tensors: Mapping[str, "StoredTensor"]) -> dict[str, dict[str, int]]:
+    """For each block format how many tensors and bytes are stored in it, the largest share first."""
+    found: dict[str, dict[str, int]] = {}
+    for tensor in tensors.values():
+        entry = found.setdefault(tensor.format.name, {"tensors": 0, "bytes": 0})
+        entry["tensors"] += 1
+        entry["bytes"] += prod(tensor.shape[:-1]) * tensor.format.row_bytes(tensor.shape[-1])
+    return dict(sorted(found.items(), key=lambda item: -item[1]["bytes"]))
+
+
+def show(description: Mapping[str, Any]) -> None:
+    """Print the description, one line for each name and its value."""
+    rows = _rows(description)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"{name:{width}}  {for_terminal(value)}")
+
+
+def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
+    config = description["config"]
+    vocabulary = description["vocabulary"]
+    defaults = {name: value for name, value in description["defaults"].items() if value is not None}
+    return [
+        *((name, description[name]) for name in ("name", "path", "sha256")),
+        *(
+            (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+            for name, value in config.items()
+        ),
+        ("parameters", f"{description['parameters']:,}"),
+        *(
+            (f"in {name}", f"{share['tensors']} tensors, {share['bytes']:,} bytes")
+            for name, share in description["formats"].items()
+        ),
+        ("cache", f"{description['cache']['float32_bytes_per_token']:,} bytes a token in float32"),
+        (
+            "vocabulary",
+            f"{vocabulary['tokens']:,} tokens, {vocabulary['merges']:,} merges, "
+            f"pre-tokenizer {vocabulary['pre_tokenizer']}",
+        ),
+        ("end of text", ", ".join(map(str, vocabulary["eos_token_ids"])) or "none"),
+        ("chat template", "yes" if description["chat_template"] else "no"),
+        ("defaults", ", ".join(f"{name} {value}" for name, value in defaults.items()) or "none"),
+    ]

@@ -1,0 +1,66 @@
+"""`tane serve`: load the model and answer over HTTP until a signal ends it."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from service.cli.console import harmless, loading_bar, messages
+from service.cli.loading import model_errors, read_settings
+from service.cli.options import settings_options
+
+if TYPE_CHECKING:
+    from service.context import Service
+    from service.settings import Settings
+
+EVERY_ADDRESS = ("0.0.0.0", "::")
+EXAMPLE = '{"prompt": "The capital of France is", "temperature": 0, "max_new_tokens": 16}'
+
+
+@click.command()
+@settings_options()
+def serve(**flags: Any) -> None:
+    """Serve a model over HTTP.
+
+    Without --model the default model is served, and pulled when it is missing. SIGTERM and Ctrl-C let running
+    requests finish, for at most --drain-s seconds; a second one ends at once. Each option is also an environment
+    variable: --kv-cache-bytes is TANE_KV_CACHE_BYTES; the option wins.
+
+    \b
+    Examples:
+      tane serve
+      tane serve --host 0.0.0.0 --port 9000 --threads 4
+      TANE_MODEL=./other.gguf tane serve
+    """
+    settings = read_settings(flags)
+    from service.server import run_server
+    from service.startup import build_service
+
+    with model_errors(), loading_bar("loading the model") as progress:
+        service = build_service(settings, progress=progress)
+    for line in banner(service, settings):
+        messages().print(harmless(line), markup=False, soft_wrap=True)
+    raise click.exceptions.Exit(run_server(service, settings))
+
+
+def banner(service: "Service", settings: "Settings") -> list[str]:
+    """What is served where, and a line to try it with."""
+    info, model = service.engine_info, service.model
+    tokens = info.page_count * info.page_size
+    address = address_of(settings)
+    lines = [
+        f"model   {model.name}, {model.config.context_length} tokens of context",
+        f"engine  {info.engine}, answers repeat {info.reproducibility_level.replace('_', ' ')}",
+        f"cache   {info.kv_cache_bytes / 2**20:.0f} MiB, {tokens} tokens",
+        f"address {address or 'a free port, named below'}",
+    ]
+    if address:
+        lines.append(f"try     curl {address}/generate -H 'content-type: application/json' -d '{EXAMPLE}'")
+    return lines
+
+
+def address_of(settings: "Settings") -> str | None:
+    """Where a caller on this machine finds the server; None when the port is not known yet."""
+    if not settings.port:
+        return None
+    host = "127.0.0.1" if settings.host in EVERY_ADDRESS else settings.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"

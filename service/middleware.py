@@ -1,0 +1,74 @@
+"""Around every HTTP request: a name for it, its place in the metrics, and an answer when the code below fails.
+
+Plain ASGI, since wrappers that run the app in a task of their own hide disconnects. Knows no routes.
+Always: every answer carries `x-request-id`, and an unexpected exception is logged under it and answered as a 500.
+"""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from service.errors import ServiceError, envelope
+from service.metrics import Metrics
+from service.sse import encode_json
+
+logger = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OTHER_ROUTE = "other"
+
+
+def request_id_of(scope: Scope) -> str:
+    """The name that this request got here."""
+    return str(scope["state"]["request_id"])
+
+
+class Door:
+    """The outermost layer of the app."""
+
+    def __init__(self, app: App, metrics: Metrics, routes: frozenset[str]) -> None:
+        """`routes` are the path templates that may become labels."""
+        self._app = app
+        self._metrics = metrics
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = secrets.token_hex(16)
+        scope.setdefault("state", {})["request_id"] = request_id
+        status: int | None = None
+
+        async def send_named(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_named)
+        except Exception:
+            logger.exception("request %s failed", request_id)
+            if status is not None:
+                raise
+            await _send_internal_error(send_named, request_id)
+        finally:
+            self._metrics.http(self._route(scope), status or 499)
+
+    def _route(self, scope: Scope) -> str:
+        path = getattr(scope.get("route"), "path", OTHER_ROUTE)
+        return path if path in self._routes else OTHER_ROUTE
+
+
+async def _send_internal_error(send: Send, request_id: str) -> None:
+    body = encode_json(envelope(ServiceError("the server failed; this is a bug"), request_id))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

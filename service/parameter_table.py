@@ -1,0 +1,61 @@
+"""The table of `/generate`'s fields, made from the schema, and its place in the README.
+
+Run it as `python -m service.parameter_table README.md` after the schema has changed; a test compares the two.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from service.field_errors import describe
+from service.schemas import GenerateRequest, schema
+from service.supported import GENERATE_VALUES
+
+START, END = "<!-- parameters -->", "<!-- /parameters -->"
+
+
+def parameter_table() -> str:
+    """Markdown: field, type and range, default, meaning."""
+    properties: Mapping[str, Mapping[str, Any]] = schema(GenerateRequest)["properties"]
+    rows = [
+        (f"`{name}`", describe(field), _default(field), field["description"] + _served(name))
+        for name, field in properties.items()
+    ]
+    head = [("field", "type and range", "default", "meaning"), ("---",) * 4]
+    return "\n".join(_row(cells) for cells in [*head, *rows])
+
+
+def with_table(text: str) -> str:
+    """The text with the table between its markers. Raises ValueError when a marker is missing."""
+    start = text.index(START) + len(START)
+    end = text.index(END, start)
+    return f"{text[:start]}\n{parameter_table()}\n{text[end:]}"
+
+
+def _default(field: Mapping[str, Any]) -> str:
+    if "x-default" in field:
+        return str(field["x-default"])
+    default = field.get("default", {})
+    return "–" if default is None else f"`{json.dumps(default)}`"
+
+
+def _served(name: str) -> str:
+    """Which values are served, where not all are."""
+    notes = []
+    for path, values in GENERATE_VALUES.items():
+        field, _, inner = path.partition(".")
+        if field == name:
+            written = " or ".join(f"`{json.dumps(value)}`" for value in values)
+            notes.append(f" **Only {written} is served yet{f' for `{inner}`' if inner else ''}.**")
+    return "".join(notes)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    readme = Path(sys.argv[1])
+    readme.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")

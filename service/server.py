@@ -1,0 +1,80 @@
+"""uvicorn around the app: start the engine, serve, and on SIGTERM let running requests finish.
+
+Knows the server's life and nothing of routes. Always: while it drains the socket stays open, so that readiness is
+seen to be gone and new work is refused with a reason; a second signal ends at once.
+"""
+
+import asyncio
+import logging
+import signal
+from types import FrameType
+
+import uvicorn
+
+from service.app import create_app
+from service.context import Service
+from service.runtime import Runtime
+from service.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+CLOSE_S = 5
+"""How long open connections may take to close once nothing runs any more."""
+
+
+class DrainingServer(uvicorn.Server):
+    """Turns the first signal into a drain and the second into an exit."""
+
+    def __init__(self, config: uvicorn.Config, runtime: Runtime, drain_s: float) -> None:
+        super().__init__(config)
+        self._runtime = runtime
+        self._drain_s = drain_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drain: asyncio.Task[None] | None = None
+
+    async def serve_until_drained(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._runtime.start()
+        try:
+            await self.serve()
+        finally:
+            await self._runtime.stop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called inside the signal handler, so it only hands over to the loop."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._on_signal, sig)
+
+    def _on_signal(self, sig: int) -> None:
+        if self._drain is not None:
+            logger.warning("%s again: stopping at once", signal.Signals(sig).name)
+            self.force_exit = self.should_exit = True
+            return
+        logger.info("%s: no new requests; up to %g s for those that run", signal.Signals(sig).name, self._drain_s)
+        self._drain = asyncio.create_task(self._drain_and_exit())
+
+    async def _drain_and_exit(self) -> None:
+        await self._runtime.drain(self._drain_s)
+        await self._runtime.stop()
+        self.should_exit = True
+
+
+def run_server(service: Service, settings: Settings) -> int:
+    """Serve until a signal ends it; answers the process's exit code."""
+    runtime = service.runtime
+    if not isinstance(runtime, Runtime):
+        raise TypeError("only a service with an engine of its own can be served")
+    config = uvicorn.Config(
+        create_app(service),
+        host=settings.host,
+        port=settings.port,
+        log_level=settings.log_level,
+        access_log=settings.log_level == "debug",
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_S,
+    )
+    server = DrainingServer(config, runtime, settings.drain_s)
+    asyncio.run(server.serve_until_drained())
+    return 0 if server.started else 1

@@ -1,0 +1,160 @@
+"""From settings to something that generates: load the model, build the op set, the engine and what the door needs.
+
+The one place where all parts meet. Knows no routes.
+Always: what cannot work fails here, with one line that says why, and never at a request.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model.chat import ChatTemplate
+from model.decoding.sampler import Sampler
+from model.decoding.transcript import Transcript
+from model.kv_cache import PAGE_SIZE
+from model.loading.checkpoint import Checkpoint, ModelFileError
+from model.loading.gguf import load_gguf
+from model.loading.hub import pull
+from model.runner import ModelRunner
+from model.tokenizer import Tokenizer
+from service.admission import Ledger
+from service.context import ServedModel, Service
+from service.engine import Engine, EngineLimits
+from service.engine_info import EngineInfo
+from service.metrics import Metrics
+from service.request import Event, GenerationRequest
+from service.runtime import Runtime
+from service.settings import Settings
+
+Progress = Callable[[int, int], None]
+
+QUEUE_CACHES = 8
+"""Unless told otherwise, unfinished requests may reserve this many times what the cache holds."""
+FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An engine ready to step, and the model as the door knows it."""
+
+    engine: Engine
+    info: EngineInfo
+    model: ServedModel
+
+
+def load(settings: Settings, *, progress: Progress | None = None) -> Loaded:
+    """Load the model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
+    path = Path(settings.model) if settings.model is not None else pull(progress)
+    checkpoint = load_gguf(path)
+    tokenizer = Tokenizer(checkpoint.vocabulary)
+    info = _engine_info(settings, checkpoint)
+    template = checkpoint.chat_template
+    model = ServedModel(
+        name=checkpoint.name,
+        sha256=checkpoint.sha256,
+        config=checkpoint.config,
+        tokenizer=tokenizer,
+        chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
+        defaults=checkpoint.defaults,
+    )
+    return Loaded(_engine(settings, checkpoint, tokenizer, info), info, model)
+
+
+def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:
+    """Everything behind the door; the runtime is not started yet. Raises ModelFileError and PullError."""
+    loaded = load(settings, progress=progress)
+    info = loaded.info
+    metrics = Metrics(
+        page_bytes=info.page_bytes,
+        page_count=info.page_count,
+        model_info={"model": loaded.model.name, "engine": info.engine, "fingerprint": info.fingerprint},
+    )
+    ledger = Ledger(
+        page_count=info.page_count,
+        max_queue_tokens=info.max_queue_tokens,
+        max_sessions=settings.max_sessions,
+        clock=time.monotonic,
+    )
+    runtime = Runtime(loaded.engine, ledger, on_report=metrics.observe)
+    return Service(runtime=runtime, engine_info=info, model=loaded.model, settings=settings, metrics=metrics)
+
+
+class LocalGenerator:
+    """Generation in the calling thread, without a server."""
+
+    def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
+        self._loaded = load(settings, progress=progress)
+
+    @property
+    def engine_info(self) -> EngineInfo:
+        return self._loaded.info
+
+    @property
+    def model(self) -> ServedModel:
+        return self._loaded.model
+
+    def stream(self, request: GenerationRequest) -> Iterator[Event]:
+        """The request's events as they come, its terminal one last. Raises what the door would: InvalidField."""
+        ledger = Ledger(page_count=self.engine_info.page_count, max_queue_tokens=1, max_sessions=1, clock=time.monotonic)
+        ledger.admit(request)
+        engine = self._loaded.engine
+        engine.submit(request, time.monotonic())
+        try:
+            while not engine.is_idle:
+                yield from engine.step()[0]
+        finally:
+            engine.stop()
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _engine_info(settings: Settings, checkpoint: Checkpoint) -> EngineInfo:
+    config = checkpoint.config
+    bytes_per_token = config.cached_numbers_per_position * FLOAT32_BYTES
+    page_count = settings.kv_cache_bytes // (bytes_per_token * PAGE_SIZE)
+    if not page_count:
+        raise ModelFileError(
+            f"a page of {PAGE_SIZE} tokens needs {bytes_per_token * PAGE_SIZE} bytes, "
+            f"and --kv-cache-bytes allows {settings.kv_cache_bytes}"
+        )
+    return EngineInfo(
+        engine="torch",
+        kv_cache_bytes=page_count * PAGE_SIZE * bytes_per_token,
+        kv_bytes_per_token=bytes_per_token,
+        page_count=page_count,
+        page_size=PAGE_SIZE,
+        max_queue_tokens=settings.max_queue_tokens or QUEUE_CACHES * page_count * PAGE_SIZE,
+        context_length=config.context_length,
+        reproducibility_level="best_effort",
+        fingerprint=f"torch-float32-{checkpoint.sha256[:16]}",
+    )
+
+
+def _engine(settings: Settings, checkpoint: Checkpoint, tokenizer: Tokenizer, info: EngineInfo) -> Engine:
+    ops = _torch_ops(settings, checkpoint, info)
+    eos_token_ids = tokenizer.eos_token_ids
+    return Engine(
+        ModelRunner(ops, checkpoint),
+        Sampler(ops.choose, eos_token_ids),
+        EngineLimits(info.page_count, info.page_bytes, settings.session_ttl_s, settings.max_sessions),
+        make_transcript=lambda request: Transcript(
+            tokenizer, stop=request.parameters.stop, min_new_tokens=request.parameters.min_new_tokens
+        ),
+        eos_token_ids=eos_token_ids,
+        clock=time.monotonic,
+    )
+
+
+def _torch_ops(settings: Settings, checkpoint: Checkpoint, info: EngineInfo) -> Any:
+    import torch
+
+    from model.ops.torch_ops import TorchOps
+
+    torch.set_num_threads(settings.threads or usable_cores())
+    return TorchOps(checkpoint.config, info.page_count, dtype=torch.float32)

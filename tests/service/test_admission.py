@@ -1,0 +1,76 @@
+"""Who is let in."""
+
+import pytest
+
+from model.kv_cache import PAGE_SIZE
+from service.admission import LONGEST_RETRY_S, Ledger
+from service.errors import InvalidField, Overloaded, SessionBusy
+from tests.engine_fakes import HandClock, make_request
+
+
+def make_ledger(*, page_count: int = 100, max_queue_tokens: int = 320, max_sessions: int = 2) -> Ledger:
+    return Ledger(
+        page_count=page_count, max_queue_tokens=max_queue_tokens, max_sessions=max_sessions, clock=HandClock()
+    )
+
+
+def test_what_can_never_fit_is_refused_with_both_numbers() -> None:
+    ledger = make_ledger(page_count=5)
+
+    with pytest.raises(InvalidField, match=r"192 cache positions.*160") as refused:
+        ledger.admit(make_request(range(100), max_new_tokens=10))
+
+    assert (refused.value.code, refused.value.param) == ("exceeds_cache", "max_new_tokens")
+
+
+def test_an_empty_server_takes_what_is_larger_than_its_queue() -> None:
+    ledger = make_ledger(max_queue_tokens=32)
+
+    ledger.admit(make_request(range(300)))
+
+    assert ledger.outstanding_tokens == (10 + 2) * PAGE_SIZE
+
+
+def test_a_full_queue_refuses_with_a_time_to_return() -> None:
+    ledger = make_ledger()
+    ledger.admit(make_request(range(100), request_id="a"))
+
+    with pytest.raises(Overloaded) as refused:
+        ledger.admit(make_request(range(200), request_id="b"))
+
+    assert refused.value.retry_after_s is not None
+    assert 1 <= refused.value.retry_after_s <= LONGEST_RETRY_S
+
+
+def test_an_ended_request_makes_room() -> None:
+    ledger = make_ledger()
+    ledger.admit(make_request(range(200), request_id="a"))
+    ledger.settle("a")
+
+    ledger.admit(make_request(range(200), request_id="b"))
+
+    assert ledger.outstanding_tokens == (7 + 2) * PAGE_SIZE
+
+
+def test_a_session_has_one_turn_at_a_time() -> None:
+    ledger = make_ledger()
+    ledger.admit(make_request([2], request_id="a", session_id="s"))
+
+    with pytest.raises(SessionBusy):
+        ledger.admit(make_request([2], request_id="b", session_id="s"))
+
+    ledger.settle("a")
+    ledger.admit(make_request([2], request_id="b", session_id="s"))
+
+
+def test_a_refused_request_leaves_no_trace() -> None:
+    ledger = make_ledger(max_sessions=1)
+    ledger.admit(make_request([2], request_id="a", session_id="s"))
+    before = ledger.outstanding_tokens
+
+    with pytest.raises(Overloaded):
+        ledger.admit(make_request([2], request_id="b", session_id="t"))
+    with pytest.raises(SessionBusy):
+        ledger.admit(make_request([2], request_id="c", session_id="s"))
+
+    assert ledger.outstanding_tokens == before

@@ -1,0 +1,382 @@
+"""What one engine promises its callers: reuse, edits, forks, failures, deadlines and ends."""
+
+import pytest
+
+from service.request import (
+    CommandAnswer,
+    DeleteSession,
+    Delta,
+    DescribeSession,
+    Failed,
+    Finished,
+    ForkSession,
+    ListSessions,
+)
+from tests.engine_fakes import (
+    NAN,
+    HandClock,
+    expected_ids,
+    ids_of,
+    make_engine,
+    make_request,
+    run,
+    run_until_idle,
+)
+
+PROMPT = tuple(2 + index % 36 for index in range(600))
+BOUNDARIES = (31, 32, 33, 63, 64, 65)
+
+
+def test_a_session_edited_at_token_400_of_600_computes_the_last_200() -> None:
+    engine, model = make_engine()
+    run(engine, make_request(PROMPT, session_id="s"))
+    edited = make_request((*PROMPT[:400], 5, *PROMPT[401:]), session_id="s")
+    model.batches.clear()
+
+    finished = run(engine, edited)
+
+    rows = sum(len(s.token_ids) for batch in model.batches for s in batch.segments if len(s.token_ids) > 1)
+    assert (finished.cache.reused_tokens, finished.cache.computed_tokens, rows) == (400, 200, 200)
+    assert (finished.cache.first_changed_token, finished.cache.reason) == (400, "edit")
+    assert ids_of(finished) == expected_ids(edited)
+
+
+def test_an_edit_drops_at_once_what_nobody_else_holds() -> None:
+    engine, _ = make_engine()
+    first = run(engine, make_request(PROMPT[:200], session_id="s", max_new_tokens=8))
+
+    finished = run(engine, make_request((*PROMPT[:100], 38, 38), session_id="s"))
+
+    computed_before = len(PROMPT[:200]) + len(ids_of(first)) - 1
+    assert finished.cache.evicted_tokens == computed_before - 100
+
+
+def test_an_edit_leaves_what_another_session_holds() -> None:
+    engine, _ = make_engine()
+    run(engine, make_request(PROMPT[:200], session_id="s"))
+    engine.command(ForkSession("c", "s", "t"))
+
+    finished = run(engine, make_request((*PROMPT[:100], 38, 38), session_id="s"))
+    again = run(engine, make_request(PROMPT[:200], session_id="t"))
+
+    assert finished.cache.evicted_tokens == 0
+    assert again.cache.reused_tokens == 199
+
+
+@pytest.mark.parametrize("appended", [1, 2, 31, 32, 33])
+def test_appending_k_ids_to_prompt_and_answer_computes_k_plus_1(appended: int) -> None:
+    engine, _ = make_engine()
+    first = run(engine, make_request(PROMPT[:50], session_id="s", max_new_tokens=20))
+    history = (*PROMPT[:50], *ids_of(first))
+
+    finished = run(engine, make_request((*history, *PROMPT[:appended]), session_id="s"))
+
+    assert finished.cache.computed_tokens == appended + 1
+    assert finished.cache.reason == "append"
+
+
+@pytest.mark.parametrize("length", BOUNDARIES)
+def test_an_identical_prompt_reuses_all_but_its_last_token(length: int) -> None:
+    engine, _ = make_engine()
+    request = make_request(PROMPT[:length], session_id="s")
+    first = run(engine, request)
+
+    again = run(engine, request)
+
+    assert again.cache.reused_tokens == length - 1
+    assert again.cache.reason == "identical"
+    assert ids_of(again) == ids_of(first)
+
+
+@pytest.mark.parametrize("length", BOUNDARIES)
+def test_no_session_sees_anothers_text(length: int) -> None:
+    """Prompts that share a prefix and then hold canaries answer as they do in an engine of their own."""
+    engine, _ = make_engine()
+    requests = [
+        make_request((*PROMPT[:length], canary, *PROMPT[: canary % 7]), request_id=str(canary), session_id=f"s{canary}")
+        for canary in range(2, 10)
+    ]
+    for request in requests:
+        engine.submit(request, 0.0)
+
+    finished = {event.request_id: event for event in run_until_idle(engine) if isinstance(event, Finished)}
+
+    assert {key: ids_of(event) for key, event in finished.items()} == {r.id: expected_ids(r) for r in requests}
+
+
+def test_a_sessions_tail_is_continued_without_a_copy_by_its_sole_owner() -> None:
+    engine, model = make_engine()
+    first = run(engine, make_request(PROMPT[:50], session_id="s"))
+    model.batches.clear()
+
+    run(engine, make_request((*PROMPT[:50], *ids_of(first), 3, 4), session_id="s"))
+
+    assert [batch.copies for batch in model.batches if batch.copies] == []
+
+
+def test_a_fork_shares_pages_and_copies_the_tail_only_when_it_goes_on() -> None:
+    engine, model = make_engine()
+    first = run(engine, make_request(PROMPT[:100], session_id="s"))
+    leased_before = engine.step()[1].idle_pages
+    answer = engine.command(ForkSession("c", "s", "t"))
+    assert engine.step()[1].idle_pages == leased_before
+    assert answer.sessions[0].parent == "s"
+    history = (*PROMPT[:100], *ids_of(first))
+    model.batches.clear()
+
+    finished = run(engine, make_request((*history, 9), session_id="t"))
+
+    assert finished.cache.computed_tokens == 2
+    assert [len(batch.copies) for batch in model.batches if batch.copies] == [1]
+
+
+def test_a_cold_request_with_a_cached_prefix_says_so() -> None:
+    engine, _ = make_engine()
+    run(engine, make_request(PROMPT[:80]))
+
+    finished = run(engine, make_request((*PROMPT[:70], 38)))
+
+    assert (finished.cache.reused_tokens, finished.cache.reason) == (70, "prefix")
+
+
+def test_without_the_cache_nothing_is_read_and_nothing_is_kept() -> None:
+    engine, _ = make_engine()
+    run(engine, make_request(PROMPT[:80]))
+    kept = engine.step()[1].idle_pages
+    request = make_request(PROMPT[:80], use_cache=False)
+
+    finished = run(engine, request)
+
+    assert (finished.cache.reused_tokens, finished.cache.reason) == (0, "disabled")
+    assert engine.step()[1].idle_pages == kept
+    assert ids_of(finished) == expected_ids(request)
+
+
+def test_a_lost_cache_costs_time_and_never_text() -> None:
+    engine, _ = make_engine(page_count=8)
+    request = make_request(PROMPT[:100], session_id="s")
+    first = run(engine, request)
+    run(engine, make_request(PROMPT[300:450], max_new_tokens=2))
+
+    again = run(engine, request)
+
+    assert again.cache.reason == "evicted"
+    assert ids_of(again) == ids_of(first)
+
+
+def test_samples_share_one_prefill() -> None:
+    engine, model = make_engine()
+    request = make_request(PROMPT[:70], sample_count=3)
+
+    finished = run(engine, request)
+
+    prefilled = sum(len(s.token_ids) for batch in model.batches for s in batch.segments if len(s.token_ids) > 1)
+    assert prefilled == 70
+    assert [ids_of(finished, index) for index in range(3)] == [expected_ids(request, index) for index in range(3)]
+    assert finished.usage.generated_tokens == 24
+
+
+def test_the_last_sample_takes_the_prompts_tail_and_the_others_copy_it() -> None:
+    engine, model = make_engine()
+
+    run(engine, make_request(PROMPT[:40], sample_count=3))
+
+    assert sum(len(batch.copies) for batch in model.batches) == 2
+
+
+def test_a_nan_fails_its_own_request_only() -> None:
+    engine, _ = make_engine()
+    good = make_request(PROMPT[:40], request_id="good")
+    engine.submit(good, 0.0)
+    engine.submit(make_request((*PROMPT[:40], NAN), request_id="bad"), 0.0)
+
+    events = {event.request_id: event for event in run_until_idle(engine)}
+
+    assert isinstance(events["bad"], Failed)
+    assert events["bad"].code == "numerical_error"
+    assert ids_of(events["good"]) == expected_ids(good)
+
+
+def test_what_a_nan_may_have_spoilt_is_not_kept() -> None:
+    engine, _ = make_engine()
+    engine.submit(make_request((NAN, *PROMPT[:70]), request_id="bad"), 0.0)
+    run_until_idle(engine)
+
+    assert engine.step()[1].idle_pages == 0
+
+
+def test_a_failing_step_fails_its_requests_and_no_later_ones() -> None:
+    engine, model = make_engine()
+    engine.submit(make_request(PROMPT[:40], request_id="unlucky"), 0.0)
+    model.fault = RuntimeError("injected")
+
+    failed = run_until_idle(engine)
+    later = make_request(PROMPT[:40])
+
+    assert [(event.request_id, event.code) for event in failed if isinstance(event, Failed)] == [
+        ("unlucky", "engine_failed")
+    ]
+    assert ids_of(run(engine, later)) == expected_ids(later)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_cancelled_request_ends_before_the_next_step(steps: int) -> None:
+    """Queued, prefilling and decoding alike."""
+    engine, model = make_engine()
+    engine.submit(make_request(PROMPT[:100], session_id="s"), 0.0)
+    for _ in range(steps):
+        engine.step()
+    ran = len(model.batches)
+
+    events = engine.cancel("r")
+    engine.step()
+
+    assert [event.code for event in events if isinstance(event, Failed)] == ["cancelled"]
+    assert engine.is_idle
+    assert len(model.batches) == ran
+    assert engine.step()[1].leased_pages == 0
+
+
+def test_a_cancelled_turn_keeps_what_was_computed() -> None:
+    engine, _ = make_engine()
+    engine.submit(make_request(PROMPT[:100], session_id="s"), 0.0)
+    engine.step()
+    engine.cancel("r")
+
+    finished = run(engine, make_request(PROMPT[:100], session_id="s"))
+
+    assert finished.cache.reused_tokens == 64
+
+
+def test_a_deadline_before_the_first_token_fails_the_request() -> None:
+    clock = HandClock()
+    engine, _ = make_engine(clock=clock)
+    engine.submit(make_request(PROMPT[:10], deadline_s=1.0), clock())
+    clock.now += 2
+
+    (event,) = run_until_idle(engine)
+
+    assert isinstance(event, Failed)
+    assert event.code == "deadline_exceeded"
+
+
+def test_a_deadline_after_the_first_token_returns_what_there_is() -> None:
+    clock = HandClock()
+    engine, _ = make_engine(clock=clock)
+    request = make_request(PROMPT[:10], deadline_s=1.0, sample_count=2, max_new_tokens=50)
+    engine.submit(request, clock())
+    for _ in range(5):
+        engine.step()
+    clock.now += 2
+
+    terminal = run_until_idle(engine)[-1]
+
+    assert isinstance(terminal, Finished)
+    assert [completion.finish_reason for completion in terminal.completions] == ["deadline"] * 2
+    assert ids_of(terminal) == expected_ids(request)[:5]
+
+
+def test_a_stop_token_ends_the_text_before_itself() -> None:
+    engine, _ = make_engine()
+    free = make_request(PROMPT[:10], max_new_tokens=20)
+    truth = expected_ids(free)
+    position = next(index for index in range(3, 20) if truth[index] not in truth[:index])
+
+    finished = run(engine, make_request(PROMPT[:10], max_new_tokens=20, stop_token_ids=(truth[position],)))
+
+    assert ids_of(finished) == truth[: position + 1]
+    assert finished.completions[0].finish_reason == "stop"
+    assert len(finished.completions[0].text) == position
+
+
+def test_deltas_join_to_the_text_and_count_their_tokens() -> None:
+    engine, _ = make_engine()
+    engine.submit(make_request(PROMPT[:40], sample_count=2, streams=True, max_new_tokens=30), 0.0)
+
+    events = run_until_idle(engine)
+
+    terminal = events[-1]
+    assert isinstance(terminal, Finished)
+    for completion in terminal.completions:
+        deltas = [event for event in events if isinstance(event, Delta) and event.index == completion.index]
+        assert "".join(delta.text for delta in deltas) == completion.text
+        assert tuple(token for delta in deltas for token in delta.tokens) == completion.tokens
+        assert deltas[-1].sent == len(completion.tokens)
+
+
+def test_requests_start_in_the_order_they_came() -> None:
+    engine, model = make_engine(page_count=12)
+    for name in ("first", "second", "third"):
+        engine.submit(make_request(PROMPT[:200], request_id=name, use_cache=False), 0.0)
+
+    ended = [event.request_id for event in run_until_idle(engine)]
+
+    assert ended == ["first", "second", "third"]
+    assert all(len(batch.segments) == 1 for batch in model.batches)
+
+
+def test_a_short_request_leaves_while_a_long_one_stays() -> None:
+    engine, _ = make_engine()
+    engine.submit(make_request(PROMPT[:5], request_id="long", max_new_tokens=30), 0.0)
+    engine.submit(make_request(PROMPT[:5], request_id="short", max_new_tokens=3), 0.0)
+
+    reports = [engine.step() for _ in range(4)]
+
+    assert [event.request_id for events, _ in reports for event in events] == ["short"]
+    assert reports[-1][1].decode_rows == 1
+
+
+def test_sessions_outlive_their_time_only_while_they_are_busy() -> None:
+    clock = HandClock()
+    engine, _ = make_engine(clock=clock, session_ttl_s=10)
+    run(engine, make_request(PROMPT[:40], session_id="idle"))
+    engine.submit(make_request(PROMPT[:40], session_id="busy"), clock())
+    clock.now += 20
+
+    _, report = engine.step()
+
+    assert [info.id for info in engine.command(ListSessions("l")).sessions] == ["busy"]
+    assert report.evicted_tokens.keys() == {"ttl"}
+
+
+def test_past_the_limit_the_session_longest_unused_is_forgotten() -> None:
+    clock = HandClock()
+    engine, _ = make_engine(clock=clock, max_sessions=2)
+    for name in ("a", "b", "c"):
+        clock.now += 1
+        run(engine, make_request(PROMPT[:40], session_id=name))
+
+    assert [info.id for info in engine.command(ListSessions("l")).sessions] == ["b", "c"]
+
+
+def test_a_deleted_session_gives_its_pages_back() -> None:
+    engine, _ = make_engine()
+    run(engine, make_request(PROMPT[:100], session_id="s"))
+
+    engine.command(DeleteSession("d", "s"))
+    _, report = engine.step()
+
+    assert (report.idle_pages, report.evicted_tokens) == (0, {"explicit": 107})
+    assert engine.command(DescribeSession("x", "s")).problem == "session_not_found"
+
+
+def test_a_session_shows_what_the_cache_holds_of_it() -> None:
+    engine, _ = make_engine()
+    run(engine, make_request(PROMPT[:100], session_id="s"))
+
+    answer: CommandAnswer = engine.command(DescribeSession("x", "s"))
+
+    assert (answer.sessions[0].tokens, answer.sessions[0].bytes, answer.sessions[0].busy) == (107, 4000, False)
+
+
+def test_after_its_own_fault_the_engine_begins_again_with_everyone_answered() -> None:
+    engine, _ = make_engine()
+    engine.submit(make_request(PROMPT[:100], session_id="s"), 0.0)
+    engine.step()
+
+    events, report = engine.recover("engine_failed")
+
+    assert [event.code for event in events if isinstance(event, Failed)] == ["engine_failed"]
+    assert report.outcomes == ("engine_failed",)
+    later = make_request(PROMPT[:100], session_id="s")
+    assert ids_of(run(engine, later)) == expected_ids(later)

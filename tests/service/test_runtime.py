@@ -1,0 +1,159 @@
+"""The engine thread and the event loop: every accepted request is answered, whatever happens between them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from service.admission import Ledger
+from service.errors import Draining, SessionBusy
+from service.request import Delta, Failed, Finished, GenerationRequest, ListSessions
+from service.runtime import Runtime, Ticket
+from service.step_report import StepReport
+from tests.engine_fakes import PagedModel, expected_ids, ids_of, make_engine, make_request
+
+PROMPT = tuple(range(2, 32))
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[tuple[Runtime, PagedModel, list[StepReport]]]:
+    engine, model = make_engine()
+    reports: list[StepReport] = []
+    ledger = Ledger(page_count=64, max_queue_tokens=1 << 20, max_sessions=8, clock=lambda: 0.0)
+    runtime = Runtime(engine, ledger, on_report=reports.append)
+    runtime.start()
+    try:
+        yield runtime, model, reports
+    finally:
+        await runtime.stop()
+
+
+async def terminal(ticket: Ticket) -> Finished | Failed:
+    while isinstance(event := await ticket.next_event(), Delta):
+        pass
+    return event
+
+
+def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        async def bounded() -> None:
+            await asyncio.wait_for(test(), 20)
+
+        asyncio.run(bounded())
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+def slow(request_id: str = "slow", session_id: str | None = None) -> GenerationRequest:
+    return make_request(PROMPT, request_id=request_id, max_new_tokens=1500, session_id=session_id, streams=True)
+
+
+@in_loop
+async def test_requests_submitted_together_are_all_answered() -> None:
+    async with running() as (runtime, _, _):
+        requests = [make_request(PROMPT[:n], request_id=str(n), streams=True) for n in range(1, 20)]
+        answers = await asyncio.gather(*(terminal(runtime.submit(request)) for request in requests))
+
+        assert [ids_of(answer) for answer in answers] == [expected_ids(request) for request in requests]
+
+
+@in_loop
+async def test_deltas_that_were_not_read_are_merged() -> None:
+    async with running() as (runtime, _, _):
+        ticket = runtime.submit(make_request(PROMPT, max_new_tokens=40, streams=True))
+        await asyncio.sleep(0.3)
+
+        delta, last = await ticket.next_event(), await ticket.next_event()
+
+        assert isinstance(delta, Delta)
+        assert isinstance(last, Finished)
+        assert (delta.text, delta.sent) == (last.completions[0].text, 40)
+
+
+@in_loop
+async def test_a_cancelled_request_is_answered_and_its_session_is_free() -> None:
+    async with running() as (runtime, _, _):
+        ticket = runtime.submit(slow(session_id="s"))
+        await ticket.next_event()
+        with pytest.raises(SessionBusy):
+            runtime.submit(slow("other", "s"))
+
+        ticket.cancel()
+        ticket.cancel()
+        ended = await terminal(ticket)
+
+        assert isinstance(ended, Failed)
+        assert ended.code == "cancelled"
+        assert isinstance(await terminal(runtime.submit(make_request(PROMPT, session_id="s"))), Finished)
+
+
+@in_loop
+async def test_stopping_answers_what_still_runs() -> None:
+    async with running() as (runtime, _, _):
+        ticket = runtime.submit(slow())
+        await ticket.next_event()
+
+        await runtime.stop()
+        ended = await terminal(ticket)
+
+        assert isinstance(ended, Failed)
+        assert ended.code == "engine_stopped"
+        assert not runtime.is_ready
+        with pytest.raises(Draining):
+            runtime.submit(make_request(PROMPT, request_id="late"))
+
+
+@in_loop
+async def test_draining_lets_running_requests_finish_and_refuses_new_ones() -> None:
+    async with running() as (runtime, _, _):
+        ticket = runtime.submit(make_request(PROMPT, max_new_tokens=100))
+        drained = asyncio.create_task(runtime.drain(10))
+        await asyncio.sleep(0)
+        with pytest.raises(Draining):
+            runtime.submit(make_request(PROMPT, request_id="late"))
+
+        await drained
+
+        assert isinstance(await terminal(ticket), Finished)
+        assert (runtime.is_live, runtime.is_ready) == (True, False)
+
+
+@in_loop
+async def test_a_fault_of_the_engine_itself_answers_everyone_and_the_next_request_works() -> None:
+    async with running() as (runtime, model, reports):
+        model.fault = KeyboardInterrupt("like a panic in compiled code")
+        failed = await terminal(runtime.submit(make_request(PROMPT, request_id="unlucky")))
+        request = make_request(PROMPT, request_id="next")
+        answer = await terminal(runtime.submit(request))
+
+        assert isinstance(failed, Failed)
+        assert failed.code == "engine_failed"
+        assert ids_of(answer) == expected_ids(request)
+        assert [outcome for report in reports for outcome in report.outcomes] == ["engine_failed", "length"]
+
+
+@in_loop
+async def test_session_commands_are_answered_between_steps() -> None:
+    async with running() as (runtime, _, _):
+        ticket = runtime.submit(slow(session_id="s"))
+        await ticket.next_event()
+
+        answer = await runtime.command(ListSessions("l"))
+
+        assert [(info.id, info.busy) for info in answer.sessions] == [("s", True)]
+        ticket.cancel()
+
+
+@in_loop
+async def test_an_idle_engine_rests() -> None:
+    async with running() as (runtime, _, reports):
+        await terminal(runtime.submit(make_request(PROMPT)))
+        await asyncio.sleep(0.05)
+        before = len(reports)
+        await asyncio.sleep(0.3)
+
+        assert len(reports) - before <= 1
+        assert runtime.is_ready

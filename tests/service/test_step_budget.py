@@ -1,0 +1,47 @@
+"""Time turned into rows."""
+
+import random
+
+from service.step_budget import FIRST, LEAST, MOST, StepBudget
+
+
+def taught(fixed: float, per_row: float) -> StepBudget:
+    budget = StepBudget(decoding_s=0.06, prefilling_s=0.3)
+    noise = random.Random(0)
+    for _ in range(40):
+        rows = noise.choice((1, 2, 8, 20, 64))
+        budget.observe(rows, (fixed + per_row * rows) * noise.uniform(0.95, 1.05))
+    return budget
+
+
+def test_before_anything_was_measured_a_modest_chunk_is_granted() -> None:
+    assert StepBudget().prefill_rows(0) == FIRST
+
+
+def test_rows_fill_the_time_that_decoding_leaves() -> None:
+    """0.02 s and 1 ms a row: 60 ms hold 40 rows, of which 8 decode."""
+    rows = taught(0.02, 0.001).prefill_rows(decode_rows=8)
+
+    assert 25 <= rows <= 40
+
+
+def test_alone_a_prompt_gets_the_longer_time() -> None:
+    rows = taught(0.02, 0.001).prefill_rows(decode_rows=0)
+
+    assert 240 <= rows <= 320
+
+
+def test_however_slow_the_steps_every_prompt_moves_on() -> None:
+    assert taught(10.0, 1.0).prefill_rows(decode_rows=4) == LEAST
+
+
+def test_however_fast_the_steps_no_chunk_is_without_bound() -> None:
+    assert taught(1e-6, 1e-7).prefill_rows(decode_rows=0) == MOST
+
+
+def test_steps_of_one_size_lay_all_cost_to_the_rows() -> None:
+    budget = StepBudget()
+    for _ in range(10):
+        budget.observe(1, 0.002)
+
+    assert budget.prefill_rows(decode_rows=1) == 29
