@@ -21,6 +21,7 @@ FROM python:3.11-slim-bookworm
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin tane
 COPY --from=build /opt/tane /opt/tane
 ENV PATH="/opt/tane/bin:$PATH" \
+    HOME=/home/tane \
     PYTHONUNBUFFERED=1 \
     TANE_HOST=0.0.0.0 \
     TANE_PORT=8000

@@ -13,20 +13,21 @@ from typing import Any, Protocol
 from model.batch import Batch
 from model.decoding.choice import Ask, Choice
 from model.kv_cache import PagePool
+from service.plan import Plan
 from service.prefix_tree import PrefixTree
 from service.request import (
     CommandAnswer,
     DeleteSession,
     DescribeSession,
-    Event,
     FailureCode,
     ForkSession,
     GenerationRequest,
     ListSessions,
+    RequestEvent,
     SessionCommand,
     SessionProblem,
 )
-from service.scheduler import MakeTranscript, Plan, Scheduler
+from service.scheduler import MakeTranscript, Scheduler
 from service.sessions import Session, Sessions
 from service.step_budget import StepBudget
 from service.step_report import StepReport
@@ -83,14 +84,14 @@ class Engine:
     def submit(self, request: GenerationRequest, arrived: float) -> None:
         self._scheduler.submit(request, arrived)
 
-    def cancel(self, request_id: str) -> list[Event]:
+    def cancel(self, request_id: str) -> list[RequestEvent]:
         return self._scheduler.cancel(request_id, self._clock())
 
-    def stop(self) -> list[Event]:
+    def stop(self) -> list[RequestEvent]:
         """End everything that was accepted."""
         return self._scheduler.fail_everything("engine_stopped", self._clock())
 
-    def step(self) -> tuple[list[Event], StepReport]:
+    def step(self) -> tuple[list[RequestEvent], StepReport]:
         """Run one batch. Its events and its report."""
         started = self._clock()
         events = self._scheduler.expire(started)
@@ -120,7 +121,7 @@ class Engine:
         """Raise BooksError when pages, tokens or sessions do not add up."""
         self._scheduler.check_books()
 
-    def recover(self, code: FailureCode) -> tuple[list[Event], StepReport]:
+    def recover(self, code: FailureCode) -> tuple[list[RequestEvent], StepReport]:
         """After a fault of the engine itself: fail everything that was accepted and begin with an empty cache."""
         events = self._scheduler.abort(code, self._clock())
         outcomes = self._scheduler.report(0.0)
@@ -145,7 +146,7 @@ class Engine:
             budget=StepBudget(),
         )
 
-    def _run(self, plan: Plan, started: float) -> list[Event]:
+    def _run(self, plan: Plan, started: float) -> list[RequestEvent]:
         try:
             logits = self._runner.forward(plan.batch)
             choices = self._sampler.choose(logits, plan.asks)

@@ -114,6 +114,7 @@ class Failed:
 
 
 Terminal = Finished | Failed
+RequestEvent = Delta | Terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,4 +168,4 @@ class CommandAnswer:
     problem: SessionProblem | None = None
 
 
-Event = Delta | Finished | Failed | CommandAnswer
+Event = RequestEvent | CommandAnswer

@@ -16,7 +16,7 @@ from model.kv_cache import BooksError, PagePool, reservation
 from service.lease import Lease
 from service.plan import Plan, PlannedRows, assemble
 from service.prefix_tree import Match, PrefixTree
-from service.request import Event, Failed, FailureCode, Finished, GenerationRequest, Terminal
+from service.request import Failed, FailureCode, Finished, GenerationRequest, RequestEvent, Terminal
 from service.sequence import Active, Sequence
 from service.sessions import Sessions, Turn, without_session
 from service.step_budget import StepBudget
@@ -72,14 +72,14 @@ class Scheduler:
             active.session = self._sessions.open(request.session_id, arrived)
         self._queue.append(active)
 
-    def cancel(self, request_id: str, now: float) -> list[Event]:
+    def cancel(self, request_id: str, now: float) -> list[RequestEvent]:
         """End a request before the next step; nothing when it has ended already."""
         return self._fail_all([each for each in self._all() if each.id == request_id], "cancelled", now)
 
-    def fail_everything(self, code: FailureCode, now: float) -> list[Event]:
+    def fail_everything(self, code: FailureCode, now: float) -> list[RequestEvent]:
         return self._fail_all(self._all(), code, now)
 
-    def expire(self, now: float) -> list[Event]:
+    def expire(self, now: float) -> list[RequestEvent]:
         """Apply deadlines, and forget sessions past their time to live."""
         self._sessions.expire(now)
         late = [each for each in self._all() if each.deadline is not None and now >= each.deadline]
@@ -111,13 +111,13 @@ class Scheduler:
         self._copies.clear()
         return plan
 
-    def commit(self, plan: Plan, choices: Iterable[Choice], now: float) -> list[Event]:
+    def commit(self, plan: Plan, choices: Iterable[Choice], now: float) -> list[RequestEvent]:
         """Account for a step that ran: lengths, pages, tokens, and who has ended."""
         for rows in plan.rows:
             rows.sequence.lease.length += rows.count
             if rows.active.request.use_cache:
                 rows.sequence.lease.publish(rows.sequence.ids)
-        events: list[Event] = []
+        events: list[RequestEvent] = []
         for active, choice in zip(plan.asking, choices, strict=True):
             if any(drawn.token_id is None for tokens in choice.tokens for drawn in tokens):
                 events += self._fail_all([active], "numerical_error", now)
@@ -126,14 +126,14 @@ class Scheduler:
                 events += self._collect(active, now)
         return events
 
-    def abandon(self, plan: Plan, now: float) -> list[Event]:
+    def abandon(self, plan: Plan, now: float) -> list[RequestEvent]:
         """The step failed: its requests fail, and nothing that it may have half written is kept."""
         events = self._fail_all(plan.actives, "engine_failed", now)
         # Copies that the step should have made may be missing from pages that were kept before it.
         self._tree.clear()
         return events
 
-    def abort(self, code: FailureCode, now: float) -> list[Event]:
+    def abort(self, code: FailureCode, now: float) -> list[RequestEvent]:
         """Answer everything that was accepted, without touching pages: the caller throws them away with this."""
         for active in self._all():
             self._count_end(active, code, now)
@@ -248,9 +248,9 @@ class Scheduler:
             self.tally.inter_token_s += [now - active.last_token_at] * len(active.sequences)
         active.last_token_at = now
 
-    def _collect(self, active: Active, now: float) -> list[Event]:
+    def _collect(self, active: Active, now: float) -> list[RequestEvent]:
         """Deltas of what became final, completions of what has ended, and the terminal after the last one."""
-        events: list[Event] = []
+        events: list[RequestEvent] = []
         for sequence in active.sequences:
             delta = sequence.delta(active.id) if active.request.streams or sequence.finish_reason else None
             if delta is not None and active.request.streams:
@@ -284,7 +284,7 @@ class Scheduler:
         self._end(active, completions[0].finish_reason, now)
         return Finished(active.id, completions, active.usage(), active.cache_report(), active.timings(now))
 
-    def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> list[Event]:
+    def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> list[RequestEvent]:
         return [self._fail(active, code, now) for active in actives]
 
     def _fail(self, active: Active, code: FailureCode, now: float) -> Terminal:

@@ -50,25 +50,35 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     model: str | None = Field(
-        None, description="A GGUF file; without it the default model is used, and pulled when missing."
+        default=None, description="A GGUF file; without it the default model is used, and pulled when missing."
     )
-    engine: Literal["auto", "torch"] = Field("auto", description="Op set: torch computes and caches in float32.")
-    threads: int | None = Field(None, ge=1, description="Threads for arithmetic; default: the usable cores.")
-    kv_cache_bytes: int = Field(1 << 30, ge=1 << 20, description="Memory for cached keys and values.")
+    engine: Literal["auto", "torch"] = Field(
+        default="auto", description="Op set: torch computes and caches in float32."
+    )
+    threads: int | None = Field(default=None, ge=1, description="Threads for arithmetic; default: the usable cores.")
+    kv_cache_bytes: int = Field(default=1 << 30, ge=1 << 20, description="Memory for cached keys and values.")
     max_queue_tokens: int | None = Field(
-        None,
+        default=None,
         ge=1,
         description="Most tokens that unfinished requests may reserve together; default: eight times the cache.",
     )
-    max_sessions: int = Field(1024, ge=1, description="Most sessions; past it the one longest unused is forgotten.")
-    session_ttl_s: float = Field(3600.0, gt=0, description="Seconds after which an unused session is forgotten.")
-    max_body_bytes: int = Field(2 << 20, ge=1024, description="Largest request body.")
-    drain_s: float = Field(30.0, ge=0, description="Seconds that running requests get to finish after SIGTERM.")
-    keep_alive_s: float = Field(15.0, gt=0, description="Seconds of silence after which a stream gets a comment line.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least serious lines logged.")
+    max_sessions: int = Field(
+        default=1024, ge=1, description="Most sessions; past it the one longest unused is forgotten."
+    )
+    session_ttl_s: float = Field(
+        default=3600.0, gt=0, description="Seconds after which an unused session is forgotten."
+    )
+    max_body_bytes: int = Field(default=2 << 20, ge=1024, description="Largest request body.")
+    drain_s: float = Field(default=30.0, ge=0, description="Seconds that running requests get to finish after SIGTERM.")
+    keep_alive_s: float = Field(
+        default=15.0, gt=0, description="Seconds of silence after which a stream gets a comment line."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least serious lines logged."
+    )
 
     @classmethod
     def options(cls) -> dict[str, Option]:

@@ -25,7 +25,7 @@ from service.context import ServedModel, Service
 from service.engine import Engine, EngineLimits
 from service.engine_info import EngineInfo
 from service.metrics import Metrics
-from service.request import Event, GenerationRequest
+from service.request import GenerationRequest, RequestEvent
 from service.runtime import Runtime
 from service.settings import Settings
 
@@ -96,9 +96,11 @@ class LocalGenerator:
     def model(self) -> ServedModel:
         return self._loaded.model
 
-    def stream(self, request: GenerationRequest) -> Iterator[Event]:
+    def stream(self, request: GenerationRequest) -> Iterator[RequestEvent]:
         """The request's events as they come, its terminal one last. Raises what the door would: InvalidField."""
-        ledger = Ledger(page_count=self.engine_info.page_count, max_queue_tokens=1, max_sessions=1, clock=time.monotonic)
+        ledger = Ledger(
+            page_count=self.engine_info.page_count, max_queue_tokens=1, max_sessions=1, clock=time.monotonic
+        )
         ledger.admit(request)
         engine = self._loaded.engine
         engine.submit(request, time.monotonic())

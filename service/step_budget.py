@@ -18,7 +18,7 @@ class StepBudget:
     def __init__(self, *, decoding_s: float = 0.06, prefilling_s: float = 0.3) -> None:
         self._decoding_s = decoding_s
         self._prefilling_s = prefilling_s
-        self._moments = (0.0,) * 5
+        self._moments: tuple[float, ...] = (0.0,) * 5
 
     def observe(self, rows: int, seconds: float) -> None:
         """Learn from one step that ran."""

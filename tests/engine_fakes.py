@@ -13,7 +13,7 @@ from model.decoding.params import DecodingParameters, Drawn
 from model.decoding.transcript import Transcript
 from model.kv_cache import PAGE_SIZE
 from service.engine import Engine, EngineLimits
-from service.request import Event, Failed, Finished, GenerationRequest
+from service.request import Failed, Finished, GenerationRequest, RequestEvent
 
 VOCABULARY = 40
 EOS = 1
@@ -151,9 +151,9 @@ def make_request(
     )
 
 
-def run_until_idle(engine: Engine, *, most_steps: int = 10_000) -> list[Event]:
+def run_until_idle(engine: Engine, *, most_steps: int = 10_000) -> list[RequestEvent]:
     """Every event until nothing runs."""
-    events: list[Event] = []
+    events: list[RequestEvent] = []
     for _ in range(most_steps):
         if engine.is_idle:
             return events

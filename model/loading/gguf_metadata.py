@@ -50,15 +50,15 @@ class Metadata:
         return number
 
     def number(self, key: str, least: float, most: float, default: float | None = None) -> float:
-        """A finite number in [least, most]."""
+        """A finite floating-point number in [least, most]."""
         if key not in self._values and default is not None:
             return default
         number = self.scalar(key)
-        if isinstance(number, bool | str):
-            self.refuse(key, "is not a number")
+        if not isinstance(number, float):
+            self.refuse(key, "is not a floating-point number")
         if not math.isfinite(number) or not least <= number <= most:
             self.refuse(key, f"is {number}; allowed are {least:g} to {most:g}")
-        return float(number)
+        return number
 
     def flag(self, key: str, default: bool) -> bool:
         if key not in self._values:

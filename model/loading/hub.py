@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -198,9 +199,11 @@ def _largest_file(folder: Path) -> int:
     largest = 0
     for path in folder.rglob("*"):
         try:
-            largest = max(largest, path.lstat().st_size)
+            state = path.lstat()
         except FileNotFoundError:
             continue
+        if stat.S_ISREG(state.st_mode):
+            largest = max(largest, state.st_size)
     return largest
 
 

@@ -1,5 +1,7 @@
 """Bytes that arrive in pieces become the text of all of them at once."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,13 +9,15 @@ from hypothesis import strategies as st
 from model.stream_decoder import StreamDecoder
 
 # Bytes that matter to UTF-8: leads of every length, continuations, surrogates' and overlong beginnings, ASCII.
-telling_bytes = st.sampled_from([0x00, 0x41, 0x80, 0x8F, 0x9F, 0xA0, 0xBF, 0xC0, 0xC3, 0xE0, 0xE2, 0xED, 0xF0, 0xF4, 0xFF])
+telling_bytes = st.sampled_from(
+    [0x00, 0x41, 0x80, 0x8F, 0x9F, 0xA0, 0xBF, 0xC0, 0xC3, 0xE0, 0xE2, 0xED, 0xF0, 0xF4, 0xFF]
+)
 broken_text = st.one_of(st.binary(max_size=24), st.lists(telling_bytes, max_size=24).map(bytes))
 
 
 def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(places)]
 
 
 def decode(pieces: list[bytes]) -> str:

@@ -190,7 +190,7 @@ def test_a_nan_fails_its_own_request_only() -> None:
     engine.submit(good, 0.0)
     engine.submit(make_request((*PROMPT[:40], NAN), request_id="bad"), 0.0)
 
-    events = {event.request_id: event for event in run_until_idle(engine)}
+    events = {event.request_id: event for event in run_until_idle(engine) if not isinstance(event, Delta)}
 
     assert isinstance(events["bad"], Failed)
     assert events["bad"].code == "numerical_error"
@@ -380,3 +380,27 @@ def test_after_its_own_fault_the_engine_begins_again_with_everyone_answered() ->
     assert report.outcomes == ("engine_failed",)
     later = make_request(PROMPT[:100], session_id="s")
     assert ids_of(run(engine, later)) == expected_ids(later)
+
+
+def test_a_failing_step_takes_with_it_the_pages_whose_copies_it_should_have_made() -> None:
+    """Samples that end at once leave a tail in the cache whose copy is only made by the next step."""
+    engine, model = make_engine()
+    run(engine, make_request(PROMPT[:40], sample_count=2, max_new_tokens=1))
+    engine.submit(make_request(PROMPT[100:110], request_id="unlucky"), 0.0)
+    model.fault = RuntimeError("injected")
+    run_until_idle(engine)
+    request = make_request(PROMPT[:45])
+
+    finished = run(engine, request)
+
+    assert model.misread == 0
+    assert ids_of(finished) == expected_ids(request)
+
+
+def test_a_prompt_without_a_session_does_not_take_a_sessions_tail() -> None:
+    engine, _ = make_engine()
+    first = run(engine, make_request(PROMPT[:50], session_id="s"))
+
+    run(engine, make_request((*PROMPT[:50], *ids_of(first), 3)))
+
+    assert engine.command(DescribeSession("x", "s")).sessions[0].tokens == 57

@@ -11,12 +11,12 @@ from service.request import (
     CommandAnswer,
     DeleteSession,
     Delta,
-    Event,
     Failed,
     Finished,
     ForkSession,
     GenerationRequest,
     ListSessions,
+    RequestEvent,
 )
 from tests.engine_fakes import NAN, HandClock, expected_ids, ids_of, make_engine, make_request
 
@@ -109,9 +109,8 @@ class EngineLife(RuleBasedStateMachine):
     def refused_only_when_busy(self, answer: CommandAnswer, session: str) -> None:
         assert (answer.problem == "session_busy") == (session in self.busy)
 
-    def receive(self, events: list[Event]) -> None:
+    def receive(self, events: list[RequestEvent]) -> None:
         for event in events:
-            assert not isinstance(event, CommandAnswer)
             assert event.request_id not in self.terminals, "an event after the terminal one"
             if isinstance(event, Delta):
                 key = (event.request_id, event.index)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,8 @@ def test_every_weight_is_the_one_that_transformers_reads(tmp_path: Path) -> None
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     path = write_tiny_gguf(tmp_path / "m.gguf", shape=UNTIED, format="Q4_1")
-    read = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=tiny_hf_model(UNTIED))["tensors"]
+    load: Any = load_gguf_checkpoint  # it has no annotations
+    read = load(str(path), return_tensors=True, model_to_load=tiny_hf_model(UNTIED))["tensors"]
 
     checkpoint = load_gguf(path)
 
@@ -260,7 +262,7 @@ def test_a_tensor_in_a_format_that_is_not_supported_is_refused_by_name(tmp_path:
     draft = valid_draft()
     draft.tensors[0].type = 12
 
-    with pytest.raises(ModelFileError, match="'token_embd.weight' is stored as Q4_K; supported are F32, F16, Q4_0"):
+    with pytest.raises(ModelFileError, match=r"'token_embd.weight' is stored as Q4_K; supported are F32, F16, Q4_0"):
         load_gguf(draft.write(tmp_path / "m.gguf"))
 
 
@@ -268,7 +270,7 @@ def test_a_tensor_more_is_refused_by_name(tmp_path: Path) -> None:
     draft = valid_draft()
     draft.tensors.append(Tensor("blk.0.attn_q.bias", (4,), b"\0" * 16))
 
-    with pytest.raises(ModelFileError, match="'blk.0.attn_q.bias' is not implemented"):
+    with pytest.raises(ModelFileError, match=r"'blk.0.attn_q.bias' is not implemented"):
         load_gguf(draft.write(tmp_path / "m.gguf"))
 
 
@@ -276,7 +278,7 @@ def test_a_tensor_of_a_layer_past_the_last_is_refused_by_name(tmp_path: Path) ->
     draft = valid_draft()
     draft.tensors.append(Tensor("blk.1.attn_norm.weight", (4,), b"\0" * 16))
 
-    with pytest.raises(ModelFileError, match="'blk.1.attn_norm.weight' is not implemented"):
+    with pytest.raises(ModelFileError, match=r"'blk.1.attn_norm.weight' is not implemented"):
         load_gguf(draft.write(tmp_path / "m.gguf"))
 
 
@@ -284,7 +286,7 @@ def test_a_tensor_less_is_refused_by_name(tmp_path: Path) -> None:
     draft = valid_draft()
     draft.tensors.remove(draft.tensor("blk.0.ffn_up.weight"))
 
-    with pytest.raises(ModelFileError, match="tensor blk.0.ffn_up.weight is missing"):
+    with pytest.raises(ModelFileError, match=r"tensor blk.0.ffn_up.weight is missing"):
         load_gguf(draft.write(tmp_path / "m.gguf"))
 
 
@@ -303,7 +305,7 @@ def test_a_gain_vector_in_blocks_is_refused(tmp_path: Path) -> None:
     place = data.index(b"output_norm.weight") + len(b"output_norm.weight") + 4 + 8
     path.write_bytes(data[:place] + (8).to_bytes(4, "little") + data[place + 4 :])
 
-    with pytest.raises(ModelFileError, match="output_norm.weight is a gain vector stored as Q8_0"):
+    with pytest.raises(ModelFileError, match=r"output_norm.weight is a gain vector stored as Q8_0"):
         load_gguf(path)
 
 

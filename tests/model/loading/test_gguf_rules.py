@@ -134,8 +134,7 @@ def test_a_key_that_is_needed_and_missing_is_named(key: str, tmp_path: Path) -> 
         ("llama.attention.layer_norm_rms_epsilon", f32(0.0), "is 0.0; allowed are"),
         ("llama.attention.layer_norm_rms_epsilon", f32(-1e-5), "allowed are"),
         ("llama.attention.layer_norm_rms_epsilon", f32(math.nan), "is nan; allowed are"),
-        ("llama.attention.layer_norm_rms_epsilon", u32(1), None),
-        ("llama.attention.layer_norm_rms_epsilon", text("1e-5"), "is not a number"),
+        ("llama.attention.layer_norm_rms_epsilon", u32(1), "is not a floating-point number"),
         ("llama.rope.freq_base", f32(0.0), "is 0.0; allowed are"),
         ("general.name", text("n" * 257), "is 257 bytes long; allowed are 256"),
         ("tokenizer.chat_template", text("t" * (64 * 1024 + 1)), "is 65537 bytes long; allowed are 65536"),
@@ -157,14 +156,9 @@ def test_a_key_that_is_needed_and_missing_is_named(key: str, tmp_path: Path) -> 
     ],
 )
 def test_a_value_of_the_wrong_kind_or_out_of_range_is_refused(
-    key: str, value: bytes, says: str | None, tmp_path: Path
+    key: str, value: bytes, says: str, tmp_path: Path
 ) -> None:
-    draft = valid_draft().set(key, value)
-    if says is None:
-        load_gguf(draft.write(tmp_path / "m.gguf"))
-        return
-
-    reason = refused(draft, tmp_path)
+    reason = refused(valid_draft().set(key, value), tmp_path)
 
     assert key in reason
     assert says in reason
@@ -224,9 +218,7 @@ def test_the_rotary_scaling_of_llama_3_is_recognised(factor: float, tmp_path: Pa
 
 
 def test_frequency_factors_are_those_that_llama_3_defines(tmp_path: Path) -> None:
-    scaling = RopeScaling(
-        factor=8.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_context_length=8192
-    )
+    scaling = RopeScaling(factor=8.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_context_length=8192)
     config = load_gguf(scaled_draft(llama_3_factors(64, 500000.0, 8.0)).write(tmp_path / "m.gguf")).config
 
     np.testing.assert_allclose(llama_3_factors(64, 500000.0, 8.0), frequency_factors(config, scaling), rtol=1e-12)

@@ -1,6 +1,7 @@
 """What is final, what is held back and where a stop cuts, for every way to cut a text into tokens."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from time import thread_time
 
 import pytest
@@ -43,7 +44,9 @@ def text_of(tokens: Sequence[bytes], stop: Sequence[str] = (), min_new_tokens: i
 
 # Few characters, so that stops occur, overlap and begin everywhere; characters of every length; broken ones.
 characters = st.sampled_from([*"aaabbb\n", "é", "€", "👍", "\ufffd"])
-fragments = st.one_of(characters.map(str.encode), st.sampled_from([b"\xe2", b"\x82", b"\xf0\x9f", b"\xed\xa0", b"\xff"]))
+fragments = st.one_of(
+    characters.map(str.encode), st.sampled_from([b"\xe2", b"\x82", b"\xf0\x9f", b"\xed\xa0", b"\xff"])
+)
 stop_strings = st.lists(st.text(characters, min_size=1, max_size=4), max_size=4)
 
 
@@ -52,7 +55,7 @@ def token_lists(draw: st.DrawFn) -> list[bytes]:
     data = b"".join(draw(st.lists(fragments, max_size=12)))
     cuts = draw(st.lists(st.integers(0, len(data)), max_size=len(data) + 2))
     places = [0, *sorted(cuts), len(data)]
-    return [data[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(places)]
 
 
 @given(tokens=token_lists(), stop=stop_strings, min_new_tokens=st.integers(0, 6))
@@ -83,7 +86,9 @@ def test_deltas_joined_are_the_text_and_count_every_token(
 
 
 @given(tokens=token_lists(), stop=stop_strings, data=st.data())
-def test_the_text_does_not_depend_on_when_it_is_taken(tokens: list[bytes], stop: list[str], data: st.DataObject) -> None:
+def test_the_text_does_not_depend_on_when_it_is_taken(
+    tokens: list[bytes], stop: list[str], data: st.DataObject
+) -> None:
     transcript = transcript_of(tokens, stop)
     for token_id in range(len(tokens)):
         stopped = transcript.push(token_id)

@@ -1,0 +1,86 @@
+"""Settings come from flags and the environment, and every bad one is named in a line of its own."""
+
+from typing import Any
+
+import pytest
+
+from service.settings import Settings, SettingsError
+
+
+def problems_of(environ: dict[str, str], **flags: Any) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        Settings.load(environ, flags)
+    return caught.value.problems
+
+
+def test_nothing_given_means_defaults() -> None:
+    defaults = {option.name: option.default for option in Settings.options().values()}
+
+    assert defaults == Settings.load({}, {}).model_dump()
+
+
+def test_variables_set_options() -> None:
+    assert 2**21 == Settings.load({"TANE_KV_CACHE_BYTES": "2097152"}, {}).kv_cache_bytes
+
+
+def test_flags_win_over_variables() -> None:
+    assert 2 == Settings.load({"TANE_PORT": "1"}, {"port": "2"}).port
+
+
+def test_flags_that_were_not_given_change_nothing() -> None:
+    assert 1 == Settings.load({"TANE_PORT": "1"}, {"port": None}).port
+
+
+def test_other_variables_are_none_of_ours() -> None:
+    assert Settings.load({}, {}) == Settings.load({"PATH": "/bin", "tane_port": "1"}, {})
+
+
+def test_an_unknown_variable_is_refused() -> None:
+    assert ("TANE_COLOUR is no option",) == problems_of({"TANE_COLOUR": "red"})
+
+
+def test_a_misspelt_variable_is_answered_with_the_nearest() -> None:
+    assert ("TANE_PROT is no option; did you mean TANE_PORT?",) == problems_of({"TANE_PROT": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("port", "65536", "a whole number from 0 to 65535"),
+        ("port", "http", "a whole number from 0 to 65535"),
+        ("threads", "0", "a whole number of at least 1"),
+        ("session_ttl_s", "0", "a number above 0"),
+        ("drain_s", "-1", "a number of at least 0"),
+        ("drain_s", "nan", "a number of at least 0"),
+        ("engine", "gpu", "one of auto, torch"),
+    ],
+)
+def test_a_bad_value_is_answered_with_what_is_allowed(name: str, value: str, allowed: str) -> None:
+    option = Settings.options()[name]
+
+    assert (f"{option.flag} must be {allowed}",) == problems_of({}, **{name: value})
+    assert (f"{option.variable} must be {allowed}",) == problems_of({option.variable: value})
+
+
+def test_every_problem_is_told() -> None:
+    assert 3 == len(problems_of({"TANE_PORT": "a", "TANE_NOISE": "1"}, threads="-1"))
+
+
+def test_a_bad_value_is_not_repeated() -> None:
+    assert "secret" not in problems_of({"TANE_PORT": "secret"})[0]
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    assert [] == [option.name for option in Settings.options().values() if not option.description.endswith(".")]
+
+
+def test_flags_and_variables_are_named_alike() -> None:
+    option = Settings.options()["kv_cache_bytes"]
+
+    assert ("--kv-cache-bytes", "TANE_KV_CACHE_BYTES") == (option.flag, option.variable)
+
+
+def test_this_process_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANE_PORT", "9000")
+
+    assert 9000 == Settings.from_environment({}).port

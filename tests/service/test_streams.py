@@ -1,0 +1,240 @@
+"""Answers to clients that listen, and to clients that go away."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from service.request import Delta, GenerationRequest
+from service.settings import Settings
+from tests.fake_runtime import FakeRuntime, Silence, deltas, failing, finished, make_service, plain, silent
+from tests.service.door import JSON, Answer, Client
+from tests.serving import serving
+
+ROUTES = ("/generate", "/v1/completions")
+STREAM = b'{"prompt":"abc","stream":true}'
+WHOLE = b'{"prompt":"abc"}'
+
+
+def events_of(body: bytes) -> list[dict[str, str]]:
+    """The fields of each event, comments left out; everything must be of the grammar of event streams."""
+    text = body.decode()
+    assert text.endswith("\n\n")
+    events = []
+    for block in text.removesuffix("\n\n").split("\n\n"):
+        fields: dict[str, str] = {}
+        for line in block.split("\n"):
+            name, colon, value = line.partition(": ")
+            assert colon
+            assert name in ("", "id", "data")
+            assert name not in fields
+            fields[name] = value
+        if "data" in fields:
+            events.append(fields)
+    return events
+
+
+def data_of(body: bytes) -> list[Any]:
+    """The JSON of every event but the last, which must be `[DONE]`."""
+    *events, done = [event["data"] for event in events_of(body)]
+    assert "[DONE]" == done
+    return [json.loads(data) for data in events]
+
+
+def stream(runtime: FakeRuntime, body: dict[str, Any] | None = None, **settings: Any) -> Answer:
+    client = Client(service=make_service(runtime, settings=Settings(**settings)))
+    return client.post("/generate", {"prompt": "abc", "stream": True, **(body or {})})
+
+
+def test_a_stream_is_server_sent_events() -> None:
+    answer = stream(FakeRuntime())
+
+    assert (200, "text/event-stream; charset=utf-8", "no-store") == (
+        answer.status,
+        answer.headers["content-type"],
+        answer.headers["cache-control"],
+    )
+
+
+def test_deltas_come_first_and_then_the_whole_response() -> None:
+    *pieces, terminal = data_of(stream(FakeRuntime(plain("sun", "rise"))).body)
+
+    assert ["sun", "rise"] == [piece["text"] for piece in pieces]
+    assert "sunrise" == terminal["text"]
+
+
+def test_a_delta_has_exactly_its_fields() -> None:
+    piece, _ = data_of(stream(FakeRuntime(plain("ab"))).body)
+
+    assert {"index": 0, "text": "ab", "token_ids": [67, 68], "logprobs": None} == piece
+
+
+def test_the_terminal_of_a_stream_is_the_answer_that_is_not_streamed() -> None:
+    whole = Client().post("/generate", {"prompt": "abc", "seed": 1}).json
+    *_, terminal = data_of(stream(FakeRuntime(), {"seed": 1}).body)
+
+    assert whole | {"id": "", "parameters": {}} == terminal | {"id": "", "parameters": {}}
+
+
+def test_ids_count_the_tokens_of_each_text() -> None:
+    events = events_of(stream(FakeRuntime(plain("ab", "cde")), {"num_return": 2}).body)
+
+    assert [("2", 0), ("2", 1), ("5", 0), ("5", 1)] == [
+        (event["id"], json.loads(event["data"])["index"]) for event in events[:4]
+    ]
+
+
+def test_a_finish_reason_stands_in_the_terminal_only() -> None:
+    *pieces, terminal = data_of(stream(FakeRuntime()).body)
+
+    assert not any("finish_reason" in piece for piece in pieces)
+    assert "length" == terminal["finish_reason"]
+
+
+def test_text_cannot_forge_an_event() -> None:
+    forged = 'x\n\ndata: [DONE]\r\n\r\nid: 9\n\n\u2028"'
+
+    *pieces, terminal = data_of(stream(FakeRuntime(plain(forged))).body)
+
+    assert [forged] == [piece["text"] for piece in pieces]
+    assert forged == terminal["text"]
+
+
+def test_a_failure_after_the_first_token_ends_the_stream_with_an_error() -> None:
+    answer = stream(FakeRuntime(failing("engine_failed", "sun")))
+    piece, error = data_of(answer.body)
+
+    assert (200, "sun", "engine_failed", answer.headers["x-request-id"]) == (
+        answer.status,
+        piece["text"],
+        error["error"]["code"],
+        error["error"]["request_id"],
+    )
+
+
+def test_an_answer_without_text_is_still_a_stream() -> None:
+    (terminal,) = data_of(stream(FakeRuntime(lambda request: [finished(request, "")])).body)
+
+    assert "" == terminal["text"]
+
+
+def pausing(request: GenerationRequest) -> list[Any]:
+    return [*deltas(request, "a"), Silence(0.05), finished(request, "a")]
+
+
+def test_silence_is_filled_with_comments() -> None:
+    assert stream(FakeRuntime(pausing), keep_alive_s=0.01).body.count(b": keep-alive\n\n") >= 2
+
+
+def test_comments_leave_the_events_as_they_are() -> None:
+    piece, terminal = data_of(stream(FakeRuntime(pausing), keep_alive_s=0.01).body)
+
+    assert ("a", "a") == (piece["text"], terminal["text"])
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("body", [WHOLE, STREAM])
+def test_a_request_that_ended_is_not_cancelled(route: str, body: bytes) -> None:
+    runtime = FakeRuntime()
+
+    Client(runtime).post(route, body)
+
+    assert 0 == runtime.ticket.cancels
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("body", [WHOLE, STREAM])
+def test_a_client_that_leaves_before_the_first_token_cancels_once(route: str, body: bytes) -> None:
+    runtime = FakeRuntime(silent())
+
+    answer = asyncio.run(Client(runtime).call("POST", route, body, JSON, leaves_when=lambda answer: True))
+
+    assert (1, 499) == (runtime.ticket.cancels, answer.status)
+
+
+def has_text(answer: Answer) -> bool:
+    return b"sun" in answer.body
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_client_that_leaves_a_stream_cancels_once(route: str) -> None:
+    runtime = FakeRuntime(silent("sun"))
+
+    asyncio.run(Client(runtime).call("POST", route, STREAM, JSON, leaves_when=has_text))
+
+    assert 1 == runtime.ticket.cancels
+
+
+def test_a_client_that_leaves_a_stream_before_its_headers_cancels_once() -> None:
+    """The first event is there, but the response that would read it never gets to its body."""
+    runtime = FakeRuntime(silent("sun"))
+
+    def refuse(answer: Answer) -> None:
+        raise OSError("the socket is closed")
+
+    asyncio.run(Client(runtime).call("POST", "/generate", STREAM, JSON, on_send=refuse))
+
+    assert 1 == runtime.ticket.cancels
+
+
+@pytest.mark.parametrize("body", [WHOLE, STREAM])
+def test_a_handler_that_is_cancelled_cancels_its_request(body: bytes) -> None:
+    runtime = FakeRuntime(silent("sun"))
+
+    async def run() -> None:
+        task = asyncio.create_task(Client(runtime).call("POST", "/generate", body, JSON))
+        while not runtime.tickets:
+            await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+    assert 1 == runtime.ticket.cancels
+
+
+def test_no_task_outlives_its_request() -> None:
+    async def run() -> set[asyncio.Task[Any]]:
+        client = Client()
+        for body in (WHOLE, STREAM):
+            await client.call("POST", "/generate", body, JSON)
+        await asyncio.sleep(0)
+        return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+
+    assert set() == asyncio.run(run())
+
+
+def endless(request: GenerationRequest) -> list[Any]:
+    """A token every five milliseconds."""
+    made: list[Any] = []
+    for delta in deltas(request, *"x" * 400):
+        made += [delta, Silence(0.005)]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("body", "script"), [(WHOLE, silent()), (STREAM, endless)], ids=["whole answer", "stream"]
+)
+def test_a_closed_socket_cancels_once(body: bytes, script: Callable[[GenerationRequest], list[Delta]]) -> None:
+    runtime = FakeRuntime(script)
+    head = b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with serving(Client(runtime).app) as base:
+        address = urlsplit(base)
+        with socket.create_connection((address.hostname, address.port)) as connection:
+            connection.sendall(head % len(body) + body)
+            while not runtime.tickets:
+                time.sleep(0.001)
+            if body == STREAM:
+                assert connection.recv(1)
+        deadline = time.monotonic() + 5
+        while not runtime.ticket.cancels and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    assert 1 == runtime.ticket.cancels

@@ -1,0 +1,123 @@
+"""Which module may know of what: read from the syntax trees, and for torch from a running interpreter."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+
+import pytest
+
+from tests.source_files import ROOT, SourceFile, source_files
+
+CONCURRENCY = ("service/runtime.py", "service/server.py", "service/exchange.py", "service/client.py", "service/cli/*")
+ONLY_IN: dict[str, tuple[str, ...]] = {
+    "fastapi": ("service/app.py", "service/*routes.py"),
+    "starlette": ("service/app.py", "service/exchange.py"),
+    "uvicorn": ("service/server.py",),
+    "pydantic": ("service/schemas.py", "service/settings.py"),
+    "prometheus_client": ("service/metrics.py",),
+    "httpx": ("service/client.py", "service/answers.py", "service/cli/load.py"),
+    "click": ("service/cli/*",),
+    "rich": ("service/cli/*",),
+    "asyncio": CONCURRENCY,
+    "threading": CONCURRENCY,
+    "queue": CONCURRENCY,
+    "concurrent": (),
+    "multiprocessing": (),
+    "torch": ("model/ops/torch_ops.py", "model/ops/torch_*.py", "model/decoding/filters.py", "service/startup.py"),
+    "transformers": (),
+    "tokenizers": ("model/tokenizer.py",),
+    "jinja2": ("model/chat.py",),
+    "gguf": (),
+}
+"""The files that may import each of these, as patterns."""
+
+NATIVE_PATH = [
+    "service.app",
+    "service.cli.main",
+    "service.client",
+    "service.server",
+    "service.startup",
+    "model.chat",
+    "model.decoding.sampler",
+    "model.loading.gguf",
+    "model.loading.hub",
+    "model.runner",
+    "model.tokenizer",
+    "model.transformer",
+]
+"""What a server on an op set other than torch's imports."""
+
+LOADS = """
+import importlib, json, sys
+loaded = {}
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+    loaded[name] = [heavy for heavy in ("torch", "transformers") if heavy in sys.modules]
+json.dump(loaded, sys.stdout)
+"""
+"""A program that imports the modules it is given, one after another, and tells what is loaded after each."""
+
+
+def imports_of(file: SourceFile) -> Iterator[tuple[str, int]]:
+    """The full name of every module that a file imports, anywhere in it, and the line."""
+    for node in file.nodes:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{file.name}:{node.lineno} imports relatively"
+            yield node.module or "", node.lineno
+
+
+def importers(package: str, *folders: str) -> list[str]:
+    """Every place below the folders that imports the package or a part of it."""
+    return [
+        f"{file.name}:{line}"
+        for file in source_files(*folders)
+        for name, line in imports_of(file)
+        if name == package or name.startswith(f"{package}.")
+    ]
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    text = "import a.b\ndef f():\n    from c.d import e\n"
+
+    assert [("a.b", 1), ("c.d", 3)] == list(imports_of(SourceFile("a.py", text)))
+
+
+@pytest.mark.parametrize("package", ["service", "tests"])
+def test_the_model_imports_neither_service_nor_tests(package: str) -> None:
+    assert [] == importers(package, "model")
+
+
+def test_the_service_imports_no_tests() -> None:
+    assert [] == importers("tests", "service")
+
+
+@pytest.mark.parametrize("package", ONLY_IN)
+def test_a_package_is_imported_only_where_it_may_be(package: str) -> None:
+    places = importers(package, "model", "service")
+
+    assert [] == [place for place in places if not any(fnmatch(place, f"{allowed}:*") for allowed in ONLY_IN[package])]
+
+
+def test_the_environment_is_read_in_one_place() -> None:
+    readers = {
+        file.name
+        for file in source_files("model", "service")
+        for node in file.nodes
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv")
+    }
+
+    assert {"service/settings.py"} == readers
+
+
+def test_serving_without_torch_loads_neither_torch_nor_transformers() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", LOADS, *NATIVE_PATH], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert "" == answer.stderr
+    assert {name: [] for name in NATIVE_PATH} == json.loads(answer.stdout)
