@@ -110,7 +110,7 @@ class _ControlStrings:
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = {spelling: token_id for spelling, token_id in ids.items() if spelling}
-        longest_first = sorted(self._ids, key=len, reverse=False)
+        longest_first = sorted(self._ids, key=len, reverse=True)
         pattern = "|".join(map(re.escape, longest_first)) or "(?!)"
         self._any = re.compile(pattern)
         self._start = re.compile(f"(?={pattern}).", re.DOTALL)

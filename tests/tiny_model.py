@@ -6,6 +6,7 @@ Always: the same shape, format and seed give the same weights in both, the round
 """
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,6 +58,8 @@ class TinyShape:
     tied: bool = True
     context: int = 256
     rope_base: float = 10000.0
+    rope_factor: float | None = None
+    """Scales rotary positions as Llama 3 does, by this much."""
     epsilon: float = 1e-5
 
 
@@ -133,6 +136,21 @@ def tiny_weights(shape: TinyShape = TinyShape(), *, seed: int = 0) -> dict[str, 
     return weights
 
 
+def llama_3_factors(head_width: int, base: float, factor: float) -> list[float]:
+    """What Llama 3 divides each rotary frequency by, computed one at a time as converters do."""
+    factors = []
+    for i in range(0, head_width, 2):
+        wave_length = 2 * math.pi * base ** (i / head_width)
+        if wave_length < 8192 / 4.0:
+            factors.append(1.0)
+        elif wave_length > 8192 / 1.0:
+            factors.append(factor)
+        else:
+            smooth = (8192 / wave_length - 1.0) / (4.0 - 1.0)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return factors
+
+
 def permute_for_gguf(weight: NDArray[Any], head_count: int) -> NDArray[Any]:
     """Rows of q or k as GGUF stores them: the halves of each head, which RoPE pairs up, interleaved."""
     half = weight.shape[0] // head_count // 2
@@ -184,6 +202,9 @@ def write_tiny_gguf(path: Path, *, shape: TinyShape = TinyShape(), format: Forma
         kind = gguf.GGMLQuantizationType["F32" if weight.ndim == 1 else format]
         stored = gguf.quants.quantize(np.ascontiguousarray(_permuted(name, weight, shape)), kind)
         writer.add_tensor(name, stored, raw_dtype=kind)
+    if shape.rope_factor is not None:
+        factors = llama_3_factors(shape.head_width, shape.rope_base, shape.rope_factor)
+        writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -225,6 +246,19 @@ def hf_name(gguf_name: str) -> str:
     return f"{prefix}{_HF_NAMES[part]}.{suffix}"
 
 
+def _rope_parameters(shape: TinyShape) -> dict[str, Any]:
+    if shape.rope_factor is None:
+        return {"rope_type": "default", "rope_theta": shape.rope_base}
+    return {
+        "rope_type": "llama3",
+        "rope_theta": shape.rope_base,
+        "factor": shape.rope_factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+
+
 def tiny_hf_model(
     shape: TinyShape = TinyShape(), *, format: FormatName = "F32", seed: int = 0, dtype: str = "float32"
 ) -> Any:
@@ -245,7 +279,7 @@ def tiny_hf_model(
         vocab_size=shape.vocabulary,
         max_position_embeddings=shape.context,
         rms_norm_eps=float(np.float32(shape.epsilon)),  # as the file holds it
-        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_base},
+        rope_parameters=_rope_parameters(shape),
         tie_word_embeddings=shape.tied,
         bos_token_id=IM_START_ID,
         eos_token_id=IM_END_ID,

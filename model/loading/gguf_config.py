@@ -4,13 +4,12 @@ Knows no weights but the frequency factors of Llama 3's rotary scaling. Always: 
 keeps the rules of `ModelConfig`, and its widths are bounded.
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from model.config import ModelConfig, RopeScaling
 from model.loading.gguf_metadata import Metadata
+from model.rope import frequency_factors
 
 MAX_LAYERS = 512
 MAX_WIDTH = 1 << 20
@@ -59,19 +58,6 @@ def _read_head_width(metadata: Metadata, width: int, heads: int) -> int:
         if other != head_width:
             metadata.refuse(key, f"is {other}, but heads are {head_width} wide: a difference is not implemented")
     return head_width
-
-
-def frequency_factors(config: ModelConfig, scaling: RopeScaling) -> NDArray[np.float64]:
-    """What Llama 3 divides each rotary frequency by, [head_width / 2].
-
-    Long waves are stretched by the factor, short ones left alone, and those between interpolated in frequency.
-    """
-    exponents = np.arange(0, config.head_width, 2) / config.head_width
-    wave_lengths = 2 * math.pi * config.rope_base**exponents
-    turns = scaling.original_context_length / wave_lengths
-    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
-    smooth = np.clip((turns - low) / (high - low), 0, 1)
-    return 1 / ((1 - smooth) / scaling.factor + smooth)
 
 
 def scaling_of(config: ModelConfig, factors: NDArray[np.float32]) -> RopeScaling | None:

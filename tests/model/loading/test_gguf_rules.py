@@ -4,15 +4,13 @@ import math
 import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from model.config import RopeScaling
 from model.loading.checkpoint import ModelFileError
 from model.loading.gguf import load_gguf
-from model.loading.gguf_config import frequency_factors
 from tests.model.loading.gguf_bytes import ARRAY, U32, Draft, Tensor, f32, flag, i32s, text, texts, u32, valid_draft
-from tests.tiny_model import TinyShape, write_tiny_gguf
+from tests.tiny_model import TinyShape, llama_3_factors, write_tiny_gguf
 
 U32_ARRAY = struct.pack("<IIQII", ARRAY, U32, 2, 1, 1)
 
@@ -176,21 +174,6 @@ def test_texts_that_begin_with_bos_need_one(tmp_path: Path) -> None:
     assert "tokenizer.ggml.bos_token_id is missing, though texts begin with it" == refused(draft, tmp_path)
 
 
-def llama_3_factors(head_width: int, base: float, factor: float) -> list[float]:
-    """As the converters of Llama 3 compute them, one frequency at a time."""
-    factors = []
-    for i in range(0, head_width, 2):
-        wave_length = 2 * math.pi * base ** (i / head_width)
-        if wave_length < 8192 / 4.0:
-            factors.append(1.0)
-        elif wave_length > 8192 / 1.0:
-            factors.append(factor)
-        else:
-            smooth = (8192 / wave_length - 1.0) / (4.0 - 1.0)
-            factors.append(1 / ((1 - smooth) / factor + smooth))
-    return factors
-
-
 def scaled_draft(factors: list[float]) -> Draft:
     """A model of head width 64 (one head) with these rotary frequency factors."""
     draft = valid_draft().set("llama.attention.head_count", u32(1)).set("llama.attention.key_length", u32(64))
@@ -215,13 +198,6 @@ def test_the_rotary_scaling_of_llama_3_is_recognised(factor: float, tmp_path: Pa
     )
     assert expected == checkpoint.config.rope_scaling
     assert "rope_freqs" not in checkpoint.tensors
-
-
-def test_frequency_factors_are_those_that_llama_3_defines(tmp_path: Path) -> None:
-    scaling = RopeScaling(factor=8.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_context_length=8192)
-    config = load_gguf(scaled_draft(llama_3_factors(64, 500000.0, 8.0)).write(tmp_path / "m.gguf")).config
-
-    np.testing.assert_allclose(llama_3_factors(64, 500000.0, 8.0), frequency_factors(config, scaling), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,219 @@
+"""`tane generate` as a person meets it: what is printed where, what is asked, and how it fails."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from service.cli.main import main
+from service.context import ServedModel
+from service.engine_info import EngineInfo
+from service.request import Event, GenerationRequest
+from service.settings import Settings
+from tests.fake_runtime import ENGINE_INFO, MODEL, Script, Silence, failing, plain
+
+
+class FakeGenerator:
+    """Plays a script instead of a model, and remembers how it was made and asked."""
+
+    script: Script
+    settings: Settings
+    request: GenerationRequest
+
+    def __init__(self, settings: Settings, *, progress: Any) -> None:
+        FakeGenerator.settings = settings
+
+    @property
+    def model(self) -> ServedModel:
+        return MODEL
+
+    @property
+    def engine_info(self) -> EngineInfo:
+        return ENGINE_INFO
+
+    def stream(self, request: GenerationRequest) -> Iterator[Event]:
+        FakeGenerator.request = request
+        for step in FakeGenerator.script(request):
+            assert not isinstance(step, Silence)
+            yield step
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeGenerator.script = plain("sun", "rise")
+    monkeypatch.setattr("service.startup.LocalGenerator", FakeGenerator)
+
+
+def generate(*arguments: str, stdin: str | bytes = "") -> Result:
+    return CliRunner().invoke(main, ["generate", *arguments], input=stdin)
+
+
+def asked(*arguments: str) -> GenerationRequest:
+    result = generate(*arguments)
+    assert 0 == result.exit_code, result.output
+    return FakeGenerator.request
+
+
+def test_the_text_is_all_that_reaches_stdout() -> None:
+    result = generate("hi")
+
+    assert (0, "sunrise\n") == (result.exit_code, result.stdout)
+
+
+def test_a_last_line_on_stderr_says_how_it_went() -> None:
+    assert "7 tokens · 2.0 tokens/s · seed 5 · length\n" == generate("hi", "--seed", "5").stderr
+
+
+def test_a_single_text_is_printed_as_it_is_made() -> None:
+    FakeGenerator.script = failing("numerical_error", "sun")
+
+    result = generate("hi")
+
+    assert (1, "sun") == (result.exit_code, result.stdout)
+    assert "Error: the model gave a value that is not a number\n" == result.stderr
+
+
+def test_several_texts_are_numbered() -> None:
+    result = generate("hi", "--num-return", "2")
+
+    assert "[0] sunrise\n[1] sunrise\n" == result.stdout
+
+
+def test_json_is_the_answer_that_the_server_gives() -> None:
+    answer = json.loads(generate("hi", "--json", "--seed", "5").stdout)
+
+    assert "sunrise" == answer["text"]
+    assert 5 == answer["seed"]
+    assert {"usage", "cache", "timings", "parameters", "reproducibility"} <= answer.keys()
+
+
+def test_json_leaves_stderr_empty() -> None:
+    assert "" == generate("hi", "--json").stderr
+
+
+def test_log_probabilities_are_shown_for_each_token() -> None:
+    result = generate("hi", "--logprobs", "2")
+
+    assert 7 == result.stdout.count("-0.500")
+    assert 7 == result.stdout.count("-2.000")
+
+
+def test_the_prompt_is_the_argument() -> None:
+    assert tuple(MODEL.tokenizer.encode("hi")) == asked("hi").prompt_ids
+
+
+@pytest.mark.parametrize("arguments", [(), ("-",)])
+def test_the_prompt_may_come_from_a_pipe(arguments: tuple[str, ...]) -> None:
+    generate(*arguments, stdin="hi\nyou")
+
+    assert tuple(MODEL.tokenizer.encode("hi\nyou")) == FakeGenerator.request.prompt_ids
+
+
+@pytest.mark.parametrize(
+    ("piped", "prompt"), [("hi\n", "hi"), ("hi\r\n", "hi"), ("hi\n\n", "hi\n"), ("hi\r", "hi\r"), ("hi ", "hi ")]
+)
+def test_one_last_line_end_of_a_pipe_is_dropped(piped: str, prompt: str) -> None:
+    generate("-", stdin=piped.encode())
+
+    assert tuple(MODEL.tokenizer.encode(prompt)) == FakeGenerator.request.prompt_ids
+
+
+def test_chat_puts_the_prompt_into_the_template() -> None:
+    (turn,) = [asked("hi", "--chat").prompt_ids]
+
+    assert "<|start|>user\nhi<|end|>" == MODEL.tokenizer.decode(turn)
+
+
+def test_every_option_reaches_the_request() -> None:
+    options = {
+        "max-new-tokens": 9,
+        "min-new-tokens": 2,
+        "temperature": 0.5,
+        "top-k": 3,
+        "top-p": 0.25,
+        "min-p": 0.125,
+        "seed": 11,
+        "stop": "x",
+        "stop-token-id": 7,
+        "logprobs": 4,
+        "num-return": 2,
+    }
+    request = asked("hi", "--ignore-eos", *(f"--{name}={value}" for name, value in options.items()))
+
+    decoding = request.parameters
+    assert decoding.logprobs is not None
+    assert list(options.values()) == [
+        decoding.max_new_tokens,
+        decoding.min_new_tokens,
+        decoding.temperature,
+        decoding.top_k,
+        decoding.top_p,
+        decoding.min_p,
+        decoding.seed,
+        *decoding.stop,
+        *decoding.stop_token_ids,
+        decoding.logprobs.top,
+        request.sample_count,
+    ]
+    assert decoding.ignore_eos
+
+
+def test_options_left_out_take_the_models_defaults() -> None:
+    assert (0.2, 0.9) == (asked("hi").parameters.temperature, asked("hi").parameters.top_p)
+
+
+def test_settings_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANE_THREADS", "3")
+
+    asked("hi", "--engine", "torch", "--model", "some.gguf")
+
+    settings = FakeGenerator.settings
+    assert ("some.gguf", "torch", 3) == (settings.model, settings.engine, settings.threads)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hi", "--temperature", "3"], "temperature must be: number in [0, 2]"),
+        (["hi", "--top-p", "nan"], "top_p must be finite: number in (0, 1]"),
+        (["hi", "--logprobs", "21"], "logprobs.top must be: integer in [0, 20]"),
+        (
+            ["hi", "--stop-token-id", "100000"],
+            f"stop_token_ids.0 is not a token id: there are {MODEL.tokenizer.vocabulary_size}",
+        ),
+        (["hi" * 40], "the prompt has 80 tokens, and with max_new_tokens 1 it needs 81; the context holds 64"),
+        ([""], "prompt must not be empty"),
+        (["hi", "--engine", "gpu"], "--engine must be one of auto, torch"),
+    ],
+)
+def test_a_bad_value_is_told_in_the_servers_words(arguments: list[str], message: str) -> None:
+    result = generate(*arguments)
+
+    assert (2, f"Error: {message}\n") == (result.exit_code, result.stderr)
+
+
+def test_half_a_character_from_the_command_line_is_refused() -> None:
+    result = generate("a\udcff")
+
+    assert 2 == result.exit_code
+    assert "PROMPT is not UTF-8 at character 1" in result.stderr
+
+
+def test_standard_input_that_is_no_text_is_refused() -> None:
+    result = generate("-", stdin=b"a\xff")
+
+    assert 2 == result.exit_code
+    assert "not UTF-8 at byte 1" in result.stderr
+
+
+def test_an_interruption_ends_quietly() -> None:
+    def interrupted(request: GenerationRequest) -> Any:
+        raise KeyboardInterrupt
+
+    FakeGenerator.script = interrupted
+
+    result = generate("hi")
+
+    assert (130, "") == (result.exit_code, result.output)

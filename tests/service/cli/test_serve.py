@@ -1,0 +1,145 @@
+"""`tane serve`: its options, what it says before it serves, and how it ends."""
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from model.loading.checkpoint import ModelFileError
+from model.loading.hub import PullError
+from service.cli.main import main
+from service.cli.serve import address_of
+from service.context import Service
+from service.settings import Settings
+from tests.fake_runtime import make_service
+
+
+class FakeServer:
+    """Stands for the start and the run of a server, and remembers its settings."""
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
+        self.failure: Exception | None = None
+        self.exit_code = 0
+
+    def build_service(self, settings: Settings, *, progress: Any) -> Service:
+        if self.failure is not None:
+            raise self.failure
+        return make_service(settings=settings)
+
+    def run_server(self, service: Service, settings: Settings) -> int:
+        self.settings = settings
+        return self.exit_code
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
+    fake = FakeServer()
+    monkeypatch.setattr("service.startup.build_service", fake.build_service)
+    monkeypatch.setattr("service.server.run_server", fake.run_server)
+    return fake
+
+
+def serve(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["serve", *arguments])
+
+
+def settings_for(host: str, port: int) -> Settings:
+    return Settings.load({}, {"host": host, "port": port})
+
+
+@pytest.mark.parametrize("name", Settings.options())
+def test_every_setting_is_an_option_with_its_default_and_its_meaning(name: str) -> None:
+    option = Settings.options()[name]
+
+    printed = " ".join(serve("--help").stdout.split())
+
+    assert option.flag in printed
+    assert option.description in printed
+    if option.default is not None:
+        assert f"[default: {option.default}]" in printed
+
+
+def test_options_reach_the_server(server: FakeServer) -> None:
+    serve("--port", "9000", "--kv-cache-bytes", "2097152", "--log-level", "error")
+
+    assert server.settings is not None
+    assert (9000, 2097152, "error") == (
+        server.settings.port,
+        server.settings.kv_cache_bytes,
+        server.settings.log_level,
+    )
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_the_servers_exit_code_is_the_commands(server: FakeServer, exit_code: int) -> None:
+    server.exit_code = exit_code
+
+    assert exit_code == serve().exit_code
+
+
+def test_the_banner_names_model_engine_cache_and_address(server: FakeServer) -> None:
+    lines = serve("--port", "9000").stderr.splitlines()
+
+    assert [
+        "model   tiny, 64 tokens of context",
+        "engine  fake, answers repeat best effort",
+        "cache   1 MiB, 16384 tokens",
+        "address http://127.0.0.1:9000",
+    ] == lines[:4]
+
+
+def test_the_banner_has_a_line_to_try(server: FakeServer) -> None:
+    assert "curl http://127.0.0.1:9000/generate" in serve("--port", "9000").stderr.splitlines()[4]
+
+
+def test_nothing_reaches_stdout(server: FakeServer) -> None:
+    assert "" == serve().stdout
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "address"),
+    [
+        ("127.0.0.1", 80, "http://127.0.0.1:80"),
+        ("0.0.0.0", 80, "http://127.0.0.1:80"),
+        ("::", 80, "http://127.0.0.1:80"),
+        ("::1", 80, "http://[::1]:80"),
+        ("127.0.0.1", 0, None),
+    ],
+)
+def test_the_address_is_one_that_a_caller_can_use(host: str, port: int, address: str | None) -> None:
+    assert address == address_of(settings_for(host, port))
+
+
+def test_every_bad_option_gets_its_line(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANE_ENGINE", "gpu")
+
+    result = serve("--port", "70000")
+
+    assert 2 == result.exit_code
+    assert {
+        "Error: --port must be a whole number from 0 to 65535",
+        "TANE_ENGINE must be one of auto, torch",
+    } == set(result.stderr.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("failure", "exit_code"), [(ModelFileError("not a GGUF file"), 2), (PullError("no index is reachable"), 1)]
+)
+def test_a_model_that_cannot_be_had_ends_it_in_one_line(server: FakeServer, failure: Exception, exit_code: int) -> None:
+    server.failure = failure
+
+    result = serve()
+
+    assert (exit_code, f"Error: {failure}\n") == (result.exit_code, result.stderr)
+
+
+def test_an_interruption_while_loading_ends_quietly(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(settings: Settings, *, progress: Any) -> Service:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("service.startup.build_service", interrupted)
+
+    result = serve()
+
+    assert (130, "") == (result.exit_code, result.output)
