@@ -2,8 +2,8 @@
 
 Knows the tokenizer; knows no HTTP and no model. The template is the model's, which the operator chose: what it writes
 is limited, how long it runs is not. The messages are a stranger's.
-Always: every control id comes from the template's own text, never from a message; the ids between two of them are
-those of the rendered text between them; and the same messages give the same ids.
+Always: the control ids are those that the template writes, and none comes from a message; the ids between two of
+them are those of the rendered text between them; and the same messages give the same ids.
 """
 
 import json

@@ -20,6 +20,10 @@ Vector = TypeVar("Vector")
 class OpSet(Protocol[Array, Matrix, Vector]):
     """The operations of a decoder over one batch. Arrays are [rows, width] unless said otherwise."""
 
+    @property
+    def page_count(self) -> int:
+        """Pages that it has storage for, numbered from 0."""
+
     def matrix(self, *parts: StoredTensor) -> Matrix:
         """A weight matrix [outputs, inputs]; several parts are stacked along the outputs."""
 

@@ -11,7 +11,7 @@ import pytest
 from model.loading.checkpoint import ModelFileError
 from model.loading.gguf import load_gguf
 from tests.model.loading import gguf_bytes
-from tests.model.loading.gguf_bytes import Draft, f32, raw_text, text, u32, valid_draft
+from tests.model.loading.gguf_bytes import Draft, f32, text, u32, valid_draft
 
 Damage = Callable[[Draft], object]
 NAN, INFINITY = struct.pack("<f", float("nan")), struct.pack("<f", float("inf"))
@@ -278,7 +278,7 @@ def test_a_truth_value_is_nought_or_one(tmp_path: Path) -> None:
         load_gguf(path)
 
 
-def test_an_unknown_alignment_is_obeyed(tmp_path: Path) -> None:
+def test_another_alignment_is_obeyed(tmp_path: Path) -> None:
     draft = valid_draft().set("general.alignment", u32(256))
     draft.layout_alignment = draft.start_alignment = 256
 
@@ -302,7 +302,6 @@ def test_a_rope_base_that_is_infinite_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_key_may_have_256_bytes_and_no_more(tmp_path: Path) -> None:
-    assert 257 == len(raw_text("k" * 249))
     load_gguf(valid_draft().set("k" * 256, u32(1)).write(tmp_path / "model.gguf"))
 
     with pytest.raises(ModelFileError, match="a key is 257 bytes long"):
