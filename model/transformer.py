@@ -48,9 +48,7 @@ class ModelWeights(Generic[Matrix, Vector]):
         )
 
 
-def _load_layer(
-    ops: OpSet[Array, Matrix, Vector], checkpoint: Checkpoint, index: int
-) -> LayerWeights[Matrix, Vector]:
+def _load_layer(ops: OpSet[Array, Matrix, Vector], checkpoint: Checkpoint, index: int) -> LayerWeights[Matrix, Vector]:
     def stored(*names: str) -> list[StoredTensor]:
         return [checkpoint.tensors[f"layers.{index}.{name}"] for name in names]
 

@@ -4,6 +4,7 @@ Always: a ticket gives its script's events in order; past the end of the script 
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -65,15 +66,23 @@ class FakeTicket:
 
     async def next_event(self) -> Delta | Finished | Failed:
         while self._script and not self._cancelled.is_set():
-            step = self._script[0]
+            step = self._script.popleft()
             if not isinstance(step, Silence):
-                return self._script.popleft()  # type: ignore[return-value]
-            try:
-                await asyncio.wait_for(self._cancelled.wait(), step.seconds)
-            except TimeoutError:
-                self._script.popleft()
+                return step
+            await self._rest(step)
         await self._cancelled.wait()
         return Failed(self._request_id, "cancelled", Usage())
+
+    async def _rest(self, silence: Silence) -> None:
+        """Be silent; whoever cuts this short finds what is left of it the next time."""
+        began = time.monotonic()
+        try:
+            await asyncio.wait_for(self._cancelled.wait(), silence.seconds)
+        except TimeoutError:
+            return
+        except asyncio.CancelledError:
+            self._script.appendleft(Silence(silence.seconds - (time.monotonic() - began)))
+            raise
 
     def cancel(self) -> None:
         self.cancels += 1

@@ -99,14 +99,20 @@ async def _identify(http: httpx.AsyncClient, model: str | None) -> tuple[ServerK
 
 
 async def _kind_of(http: httpx.AsyncClient) -> ServerKind:
-    info = await http.get("/info")
-    if info.is_success and "reproducibility" in info.text:
+    if _is_tane(await http.get("/info")):
         return "tane"
     if (await http.get("/props")).is_success:
         return "llama.cpp"
     if (await http.get("/version")).is_success:
         return "vllm"
     return "other"
+
+
+def _is_tane(info: httpx.Response) -> bool:
+    try:
+        return bool(info.json()["name"] == "tane")
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _first_model(listing: httpx.Response) -> str:

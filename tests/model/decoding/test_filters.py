@@ -235,6 +235,20 @@ def test_draws_may_share_a_row_and_stand_in_any_order() -> None:
     assert [3, 0, 2, 1] == [answer.token_id for answer in choose(logits, draws)]
 
 
+@pytest.mark.parametrize(
+    "change", [{"banned": (0,)}, {"temperature": 0.3}, {"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.9}], ids=str
+)
+def test_draws_that_share_a_row_keep_their_own_settings(change: dict[str, Any]) -> None:
+    """What one draw filtered is never taken for what another asked."""
+    logits = [2.0, 1.5, 1.0, 0.5]
+    options = LogprobOptions(top=4, of="sampled")
+    plain, changed = draw(logprobs=options), draw(logprobs=options, **change)
+    alone = [choose(tensor(logits), [one])[0] for one in (plain, changed)]
+
+    assert alone[0].top != alone[1].top
+    assert [*alone, *alone] == choose(tensor(logits), [plain, changed, plain, changed])
+
+
 def test_no_draws_ask_nothing() -> None:
     """A step that only prefills chooses nothing."""
     assert [] == choose(torch.empty((0, 0)), [])

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from service.app import create_app
 from service.cli.load import LoadError, LoadPlan, LoadReport, prompt_of, run_load
+from tests.fake_runtime import make_service
 from tests.service.cli.completions_fake import DONE, PLAIN, CompletionsFake, CurrentFake, chunk
 from tests.serving import serving
 
@@ -92,9 +94,23 @@ def test_vllm_is_told_to_generate_no_fewer_tokens(server: CompletionsFake, plan:
 
 
 def test_tane_is_known_by_its_info(server: CompletionsFake, plan: LoadPlan) -> None:
-    server.paths["/info"] = {"reproducibility": {"level": "best_effort"}}
+    server.paths["/info"] = {"name": "tane"}
 
     assert "tane" == run(plan).server
+
+
+def test_another_server_may_have_an_info_of_its_own(server: CompletionsFake, plan: LoadPlan) -> None:
+    server.paths["/info"] = ["tane"]
+
+    assert "other" == run(plan).server
+
+
+def test_tane_itself_takes_what_is_sent(plan: LoadPlan) -> None:
+    with serving(create_app(make_service())) as url:
+        report = run(replace(plan, url=url))
+
+    assert ("tane", "tiny", {}) == (report.server, report.model, report.levels[0].errors)
+    assert ("usage", 7) == (report.levels[0].counted, report.levels[0].generated_tokens)
 
 
 def test_tokens_are_counted_from_usage(server: CompletionsFake, plan: LoadPlan) -> None:
