@@ -70,9 +70,9 @@ MILLISECONDS = 1000
 def bench(url: str, seed: int | None, timeout: float, as_json: bool, **options: Any) -> None:
     """Measure a running server under load.
 
-    Streams greedy completions with prompts that no two requests share, so that no answer comes from a cache, and
-    reports time to first token, time between tokens, tokens per second and errors. Works with any server that
-    has /v1/completions.
+    Streams greedy completions with prompts that no two requests share, so that no answer comes from a cache, each
+    over a connection of its own, and reports time to first token, time between tokens, tokens per second and
+    errors. Works with any server that has /v1/completions.
 
     \b
     Examples:

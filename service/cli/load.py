@@ -74,8 +74,15 @@ async def run_load(plan: LoadPlan, on_request: Callable[[], None]) -> LoadReport
 
     Raises LoadError when the server cannot be reached or no warm-up request succeeds.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=max(plan.concurrency))
-    async with httpx.AsyncClient(base_url=plan.url, timeout=plan.timeout_s, limits=limits, trust_env=False) as http:
+    # A server may close a connection that it kept open at the very moment when it is used again; a new one for each
+    # request leaves no such error, and is the same for every server.
+    async with httpx.AsyncClient(
+        base_url=plan.url,
+        headers={"connection": "close"},
+        timeout=plan.timeout_s,
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+        trust_env=False,
+    ) as http:
         driver = _Driver(http, plan, *await _identify(http, plan.model), on_request)
         await driver.warm_up()
         levels = [await driver.level(number) for number in range(len(plan.concurrency))]

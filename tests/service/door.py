@@ -42,16 +42,18 @@ class Client:
         self.service = service or make_service(runtime)
         self.app = create_app(self.service)
 
+    def request(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = {}) -> Answer:
+        return asyncio.run(self.call(method, path, body, headers))
+
     def post(self, path: str, body: Any, headers: Mapping[str, str] = JSON) -> Answer:
         """`body` is sent as it stands when it is bytes, else as JSON."""
-        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return asyncio.run(self.call("POST", path, raw, headers))
+        return self.request("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
 
     def get(self, path: str) -> Answer:
-        return asyncio.run(self.call("GET", path))
+        return self.request("GET", path)
 
     def delete(self, path: str) -> Answer:
-        return asyncio.run(self.call("DELETE", path))
+        return self.request("DELETE", path)
 
     async def call(
         self,

@@ -1,6 +1,5 @@
 """Every error on every route: its status, its code and its one form; and the server answers afterwards."""
 
-import asyncio
 import json
 import logging
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 
 from service.errors import Draining, InvalidField, Overloaded, ServiceError, SessionBusy
 from service.request import GenerationRequest
+from service.schemas import Body, CompletionRequest, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest
 from service.settings import Settings
 from tests.fake_runtime import FakeRuntime, failing, make_service
 from tests.service.door import JSON, Client
@@ -21,6 +21,13 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "abc"},
 }
 ROUTES = tuple(BODIES)
+SCHEMAS: dict[str, type[Body]] = {
+    "/generate": GenerateRequest,
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
+    "/sessions/known/fork": ForkRequest,
+    "/v1/completions": CompletionRequest,
+}
 WRONG_TYPES: dict[str, tuple[str, Any]] = {
     "/generate": ("temperature", "hot"),
     "/tokenize": ("text", 5),
@@ -189,7 +196,7 @@ def test_an_unknown_path_is_404(client: Client, path: str) -> None:
     ],
 )
 def test_another_method_is_405_and_says_which(client: Client, method: str, path: str, allow: str) -> None:
-    answer = asyncio.run(client.call(method, path))
+    answer = client.request(method, path)
 
     assert (405, "method_not_allowed", allow) == (
         answer.status,
@@ -200,16 +207,16 @@ def test_another_method_is_405_and_says_which(client: Client, method: str, path:
 
 @pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
 @pytest.mark.parametrize(
-    ("refusal", "status", "code"),
+    ("refusal", "expected"),
     [
-        (SessionBusy("busy", param="session_id"), 409, "session_busy"),
-        (Overloaded("full", retry_after_s=7), 503, "overloaded"),
-        (Draining("stopping", retry_after_s=7), 503, "draining"),
+        (SessionBusy("busy", param="session_id"), (409, "session_busy")),
+        (Overloaded("full", retry_after_s=7), (503, "overloaded")),
+        (Draining("stopping", retry_after_s=7), (503, "draining")),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_refusal_has_its_own_status_before_any_stream(
-    client: Client, route: str, refusal: ServiceError, status: int, code: str, stream: bool
+    client: Client, route: str, refusal: ServiceError, expected: tuple[int, str], stream: bool
 ) -> None:
     runtime = client.service.runtime
     assert isinstance(runtime, FakeRuntime)
@@ -217,7 +224,7 @@ def test_a_refusal_has_its_own_status_before_any_stream(
 
     answer = client.post(route, {"prompt": "a", "stream": stream})
 
-    assert (status, code) == (answer.status, answer.error["code"])
+    assert expected == (answer.status, answer.error["code"])
 
 
 @pytest.mark.parametrize(("seconds", "header"), [(7, "7"), (None, "1")])
@@ -254,9 +261,7 @@ def test_what_can_never_fit_is_named_in_the_words_of_the_route(client: Client) -
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_failure_before_the_first_token_has_its_own_status(
-    route: str, code: Any, status: int, stream: bool
-) -> None:
+def test_a_failure_before_the_first_token_has_its_own_status(route: str, code: Any, status: int, stream: bool) -> None:
     answer = Client(FakeRuntime(failing(code))).post(route, {"prompt": "a", "stream": stream})
 
     assert (status, code) == (answer.status, answer.error["code"])
@@ -295,11 +300,15 @@ def test_the_answer_to_a_generation_carries_the_request_id(client: Client) -> No
     assert answer.headers["x-request-id"] == answer.json["id"]
 
 
-@pytest.mark.parametrize("value", [json.loads('"\\ud800"'), "NaN", [], {}, None, True, -1, 1e300, 2**70, ["x"] * 50])
+VALUES = [json.loads('"\\ud800"'), "NaN", [], {}, None, True, -1, 1e300, 2**70, ["x"] * 50, [{"a": [{}]}]]
+
+
 @pytest.mark.parametrize("route", ROUTES)
-def test_no_json_value_in_any_field_is_a_500(client: Client, route: str, value: Any) -> None:
-    """A few values of each kind in every field at once, and in each field of the route's example."""
-    for name in BODIES[route]:
-        status = client.post(route, {**BODIES[route], name: value}).status
-        assert status is not None
-        assert status < 500
+def test_no_value_in_any_field_is_a_500(client: Client, route: str) -> None:
+    statuses = {
+        client.post(route, {**BODIES[route], name: value}).status
+        for name in SCHEMAS[route].model_fields
+        for value in VALUES
+    }
+
+    assert statuses <= {200, 201, bad_value_status(route), 404}

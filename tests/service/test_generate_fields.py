@@ -123,12 +123,7 @@ def test_log_probabilities_of_the_prompt_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        (path, value)
-        for path, values in GENERATE_VALUES.items()
-        for value in values
-        if "." not in path
-    ],
+    [(path, value) for path, values in GENERATE_VALUES.items() for value in values if "." not in path],
 )
 def test_the_values_that_are_served_change_nothing(name: str, value: Any) -> None:
     assert request_of(BASE) == request_of({**BASE, name: value})

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -146,10 +147,8 @@ def test_a_whole_surrogate_pair_is_a_character() -> None:
 )
 def test_hostile_megabytes_take_linear_time(raw: bytes) -> None:
     started = time.perf_counter()
-    try:
+    with suppress(ServiceError):
         parse(raw)
-    except ServiceError:
-        pass
 
     assert time.perf_counter() - started < 2
 

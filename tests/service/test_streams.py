@@ -206,7 +206,7 @@ def test_no_task_outlives_its_request() -> None:
         for body in (WHOLE, STREAM):
             await client.call("POST", "/generate", body, JSON)
         await asyncio.sleep(0)
-        return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+        return asyncio.all_tasks() - {asyncio.current_task()}
 
     assert set() == asyncio.run(run())
 
@@ -219,9 +219,7 @@ def endless(request: GenerationRequest) -> list[Any]:
     return made
 
 
-@pytest.mark.parametrize(
-    ("body", "script"), [(WHOLE, silent()), (STREAM, endless)], ids=["whole answer", "stream"]
-)
+@pytest.mark.parametrize(("body", "script"), [(WHOLE, silent()), (STREAM, endless)], ids=["whole answer", "stream"])
 def test_a_closed_socket_cancels_once(body: bytes, script: Callable[[GenerationRequest], list[Delta]]) -> None:
     runtime = FakeRuntime(script)
     head = b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

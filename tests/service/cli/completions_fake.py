@@ -33,6 +33,8 @@ class CompletionsFake:
     scripts: deque[tuple[int, tuple[bytes, ...]]] = field(default_factory=deque)
     delay_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+    """The client's port of each completion."""
     running: int = 0
     most_running: int = 0
 
@@ -41,6 +43,7 @@ class CompletionsFake:
         if path in self.paths:
             await self._send(send, 200, (json.dumps(self.paths[path]).encode(),))
         elif path == "/v1/completions":
+            self.ports.append(scope["client"][1])
             self.bodies.append(json.loads(await self._body(receive)))
             await self._complete(send)
         else:

@@ -152,6 +152,12 @@ def test_as_many_streams_run_at_once_as_were_asked_for(server: CompletionsFake, 
     assert 3 == server.most_running
 
 
+def test_every_request_has_a_connection_of_its_own(server: CompletionsFake, plan: LoadPlan) -> None:
+    run(replace(plan, requests=3))
+
+    assert 3 == len(set(server.ports))
+
+
 def test_every_request_is_made(server: CompletionsFake, plan: LoadPlan) -> None:
     report = run(replace(plan, concurrency=(1, 2), requests=5, warmup=2))
 

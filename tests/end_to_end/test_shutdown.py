@@ -1,0 +1,137 @@
+"""`tane serve` as a process: signals, exit codes, and what a caller sees while it stops."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.tiny_model import TinyShape, write_tiny_gguf
+
+TANE = str(Path(sys.executable).with_name("tane"))
+LONG = {"prompt": "The seed", "max_new_tokens": 1800, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=2048))
+
+
+@contextmanager
+def serve_process(model_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process on a free port, and its address."""
+    command = [TANE, "serve", "--model", str(model_path), "--port", "0", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process, address_of(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"running on (http://\S+)", line):
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return found[1]
+    raise AssertionError("the server ended before it served")
+
+
+def stream(url: str, body: dict[str, object], lines: list[str], first: threading.Event) -> None:
+    with httpx.stream("POST", f"{url}/generate", json=body, timeout=60) as response:
+        for line in response.iter_lines():
+            lines.append(line)
+            first.set()
+
+
+@contextmanager
+def streaming(url: str) -> Iterator[list[str]]:
+    """The lines of a long stream, begun; whole when the block is left."""
+    lines: list[str] = []
+    first = threading.Event()
+    reader = threading.Thread(target=stream, args=(url, LONG, lines, first))
+    reader.start()
+    assert first.wait(20)
+    yield lines
+    reader.join(timeout=30)
+    assert not reader.is_alive()
+
+
+@pytest.mark.slow
+def test_sigterm_lets_a_running_stream_finish_and_refuses_new_work(model_path: Path) -> None:
+    with serve_process(model_path) as (process, url):
+        with streaming(url) as lines:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            ready = httpx.get(f"{url}/readyz")
+            refused = httpx.post(f"{url}/generate", json={"prompt": "late"})
+        status = process.wait(timeout=20)
+
+    events = [line[6:] for line in lines if line.startswith("data: ")]
+    assert (ready.status_code, refused.status_code, refused.json()["error"]["code"]) == (503, 503, "draining")
+    assert "retry-after" in refused.headers
+    assert events[-1] == "[DONE]"
+    assert json.loads(events[-2])["finish_reason"] == "length"
+    assert status == 0
+
+
+@pytest.mark.slow
+def test_past_the_drain_time_streams_end_with_an_error_event(model_path: Path) -> None:
+    with serve_process(model_path, "--drain-s", "0.2") as (process, url):
+        with streaming(url) as lines:
+            process.send_signal(signal.SIGTERM)
+        status = process.wait(timeout=20)
+
+    events = [line[6:] for line in lines if line.startswith("data: ")]
+    assert json.loads(events[-2])["error"]["code"] == "engine_stopped"
+    assert events[-1] == "[DONE]"
+    assert status == 0
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_at_once(model_path: Path) -> None:
+    with serve_process(model_path, "--drain-s", "60") as (process, url):
+        reader = threading.Thread(target=_read_until_cut, args=(url,), daemon=True)
+        reader.start()
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+
+        started = time.monotonic()
+        process.wait(timeout=20)
+
+    assert time.monotonic() - started < 10
+
+
+def _read_until_cut(url: str) -> None:
+    try:
+        stream(url, LONG, [], threading.Event())
+    except httpx.HTTPError:
+        return
+
+
+def test_a_model_file_that_is_none_ends_the_process_with_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"GGUF" + b"\xff" * 60)
+
+    ended = subprocess.run(
+        [TANE, "serve", "--model", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    assert "broken.gguf" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1

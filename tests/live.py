@@ -1,0 +1,69 @@
+"""A real server in a thread: settings, model, engine, door and sockets, as `tane serve` puts them together."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.app import create_app
+from service.context import Service
+from service.runtime import Runtime
+from service.server import DrainingServer
+from service.settings import Settings
+from service.startup import build_service
+
+
+@dataclass(frozen=True)
+class Live:
+    """A running server, seen from outside, and the service behind it."""
+
+    url: str
+    service: Service
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60)
+
+    def samples(self) -> dict[str, float]:
+        """Every sample of /metrics by its name, followed by its labels' values."""
+        text = httpx.get(f"{self.url}/metrics").text
+        return {
+            " ".join((sample.name, *sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def wait_until_idle(self) -> None:
+        for _ in range(1000):
+            samples = self.samples()
+            if samples["tane_active_requests running"] + samples["tane_active_requests queued"] == 0:
+                return
+            time.sleep(0.01)
+        raise AssertionError("the server does not come to rest")
+
+
+@contextmanager
+def live_server(settings: Settings) -> Iterator[Live]:
+    """Serve on a free port until the block ends."""
+    service = build_service(settings)
+    runtime = service.runtime
+    assert isinstance(runtime, Runtime)
+    config = uvicorn.Config(create_app(service), port=0, log_level="error", lifespan="off", ws="none")
+    server = DrainingServer(config, runtime, drain_s=5)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve_until_drained()), daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            time.sleep(0.005)
+        host, port = server.servers[0].sockets[0].getsockname()[:2]
+        yield Live(f"http://{host}:{port}", service)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
+        assert not thread.is_alive(), "the server did not stop"
