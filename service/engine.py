@@ -151,7 +151,7 @@ class Engine:
             logits = self._runner.forward(plan.batch)
             choices = self._sampler.choose(logits, plan.asks)
         except Exception:
-            logger.exception("a step of %d rows failed", plan.batch.row_count)
+            logger.exception("a step failed, and with it the requests %s", " ".join(each.id for each in plan.actives))
             return self._scheduler.abandon(plan, self._clock())
         now = self._clock()
         self._scheduler.observe(plan, now - started)

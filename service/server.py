@@ -64,6 +64,7 @@ def run_server(service: Service, settings: Settings) -> int:
     runtime = service.runtime
     if not isinstance(runtime, Runtime):
         raise TypeError("only a service with an engine of its own can be served")
+    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s:     %(message)s")
     config = uvicorn.Config(
         create_app(service),
         host=settings.host,
