@@ -23,7 +23,8 @@ NO_VOCABULARY = Vocabulary(
 def memory_checkpoint(shape: TinyShape = TinyShape(), *, seed: int = 0) -> Checkpoint:
     """The model that `tiny_hf_model` of the same shape and seed computes, without its vocabulary."""
     tensors = [
-        stored_in_memory(name_from_gguf(name) or name, weight) for name, weight in tiny_weights(shape, seed=seed).items()
+        stored_in_memory(name_from_gguf(name) or name, weight)
+        for name, weight in tiny_weights(shape, seed=seed).items()
     ]
     return Checkpoint(
         name="tiny",

@@ -24,7 +24,7 @@ SHAPES = {
     "one key head": TinyShape(kv_heads=1),
     "a head of its own": TinyShape(tied=False),
     "odd widths": TinyShape(layers=3, width=45, heads=3, kv_heads=1, head_width=14, feed_forward=37, vocabulary=101),
-    "one layer": TinyShape(layers=1, heads=6, kv_heads=3, head_width=8),
+    "one layer": TinyShape(layers=1, width=66, heads=6, kv_heads=3, head_width=8),
     "scaled positions": TinyShape(rope_factor=8.0, rope_base=50000.0, head_width=32),
     "another base and epsilon": TinyShape(rope_base=100.0, epsilon=1e-3),
 }

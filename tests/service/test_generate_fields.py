@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from model.chat import ChatTemplate
 from model.decoding.params import LogprobOptions
 from model.loading.checkpoint import GenerationDefaults
 from service.domain import PROMPTS, Asked, read_generate
@@ -217,6 +218,17 @@ def test_messages_without_a_template_are_refused() -> None:
         read_generate(body, replace(MODEL, chat_template=None), CONTEXT_LENGTH, "r")
 
     assert ("no_chat_template", "messages") == (caught.value.code, caught.value.param)
+
+
+def test_messages_that_the_template_refuses_are_told_why() -> None:
+    picky = ChatTemplate("{{ raise_exception('roles must alternate') }}", TOKENIZER)
+    body = read(GenerateRequest, {"messages": [{"role": "user", "content": "hi"}]})
+
+    with pytest.raises(ServiceError) as caught:
+        read_generate(body, replace(MODEL, chat_template=picky), CONTEXT_LENGTH, "r")
+
+    assert ("chat_template_refused", "messages") == (caught.value.code, caught.value.param)
+    assert "roles must alternate" in caught.value.message
 
 
 def test_an_unknown_model_is_not_found() -> None:
