@@ -27,6 +27,7 @@ class ModelRunner:
         return self._program.run(batch)
 
     def _check(self, batch: Batch) -> None:
+        assert batch.segments, "a step without rows"
         for copy in batch.copies:
             self._check_copy(copy)
         written: set[int] = set()

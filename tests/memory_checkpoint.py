@@ -10,6 +10,7 @@ from model.loading.names import name_from_gguf
 from model.loading.tensor import StoredTensor
 from tests.tiny_model import TinyShape, tiny_weights
 
+DEFAULT_SHAPE = TinyShape()
 NO_VOCABULARY = Vocabulary(
     pre_tokenizer="smollm",
     tokens=(),
@@ -20,7 +21,7 @@ NO_VOCABULARY = Vocabulary(
 )
 
 
-def memory_checkpoint(shape: TinyShape = TinyShape(), *, seed: int = 0) -> Checkpoint:
+def memory_checkpoint(shape: TinyShape = DEFAULT_SHAPE, *, seed: int = 0) -> Checkpoint:
     """The model that `tiny_hf_model` of the same shape and seed computes, without its vocabulary."""
     tensors = [
         stored_in_memory(name_from_gguf(name) or name, weight)
@@ -57,6 +58,6 @@ def config_of(shape: TinyShape) -> ModelConfig:
 
 def stored_in_memory(name: str, weight: NDArray[np.float32]) -> StoredTensor:
     """A float32 weight as a file would hold it; what it reads cannot be written to."""
-    rows = np.atleast_2d(weight).view(np.uint8).copy() if weight.ndim > 1 else weight.view(np.uint8).reshape(1, -1)
+    rows = np.atleast_2d(weight).copy().view(np.uint8)
     rows.flags.writeable = False
     return StoredTensor(name, weight.shape, F32, lambda: rows)

@@ -101,10 +101,6 @@ def test_a_chunk_that_did_not_ask_was_written_all_the_same(runner: ModelRunner) 
     assert_close(truth((*ids(50), 9)), logits)
 
 
-def test_an_empty_batch_returns_no_logits(runner: ModelRunner) -> None:
-    assert (0, CHECKPOINT.config.vocabulary_size) == tuple(runner.forward(Batch(())).shape)
-
-
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 64, 99])
 def test_a_truncated_sequence_goes_on_another_way(runner: ModelRunner, length: int) -> None:
     """What lies past the cut is overwritten or never read."""
@@ -163,6 +159,7 @@ def segment(*, tokens: int = 1, start: int = 0, pages: tuple[int, ...] = (0, 1))
 
 
 BROKEN = {
+    "no segment": Batch(()),
     "no row": Batch((segment(tokens=0),)),
     "a start before the first position": Batch((segment(start=-1),)),
     "a position past the pages": Batch((segment(start=64),)),
