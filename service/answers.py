@@ -231,9 +231,7 @@ def error_of(answer: httpx.Response) -> TaneError:
     except (ValueError, KeyError, TypeError, AttributeError):
         code = f"http_{answer.status_code}"
         message = answer.reason_phrase or "the server answered with an error"
-        return TaneError(
-            answer.status_code, code, message, request_id=request_id, retry_after_s=retry_after_s
-        )
+        return TaneError(answer.status_code, code, message, request_id=request_id, retry_after_s=retry_after_s)
 
 
 def _named(

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -75,7 +76,7 @@ def for_terminal(text: str) -> str:
 @contextmanager
 def loading_bar(title: str) -> Iterator[OnProgress]:
     """A sign that work goes on, which becomes a bar over bytes once the work tells of its progress."""
-    with _progress(DownloadColumn(), TransferSpeedColumn()) as progress:
+    with _progress(*map(OnceKnown, (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()))) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, description="pulling the model", completed=done, total=total)
 
@@ -83,18 +84,28 @@ def loading_bar(title: str) -> Iterator[OnProgress]:
 @contextmanager
 def count_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar over things done one at a time."""
-    with _progress(MofNCompleteColumn()) as progress:
+    with _progress(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.advance(task)
 
 
-def _progress(*amounts: ProgressColumn) -> Progress:
+class OnceKnown(ProgressColumn):
+    """A column that stays empty while nobody knows how much there is to do."""
+
+    def __init__(self, column: ProgressColumn) -> None:
+        super().__init__()
+        self._column = column
+
+    def render(self, task: Task) -> RenderableType:
+        return "" if task.total is None else self._column.render(task)
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
     console = messages()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        *amounts,
-        TimeRemainingColumn(),
+        *columns,
         console=console,
         transient=True,
         disable=not console.is_terminal,

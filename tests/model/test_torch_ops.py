@@ -139,12 +139,15 @@ def test_copies_happen_before_rows_are_written() -> None:
 
 def test_a_row_writes_its_own_position_only() -> None:
     ops = float64_ops(CHECKPOINT, 4)
-    runner = ModelRunner(ops, CHECKPOINT)
+    sequence, runner = PagedSequence([3, 1]), ModelRunner(ops, CHECKPOINT)
 
-    runner.forward(Batch((Segment((5, 6), 33, (3, 1), asks=True),)))
+    sequence.feed(runner, range(33))
+    sequence.feed(runner, [5, 6])
 
-    written = ops.pages.isnan().logical_not().all(dim=(0, 1, 2, 5))
-    assert [[1, 1], [1, 2]] == written.nonzero().tolist()
+    written = ops.pages.isnan().logical_not()
+    assert (written.all(dim=(0, 1, 2, 5)) == written.any(dim=(0, 1, 2, 5))).all()
+    expected = [[1, 0], [1, 1], [1, 2], *([3, position] for position in range(32))]
+    assert expected == written.all(dim=(0, 1, 2, 5)).nonzero().tolist()
 
 
 def test_float32_logits_are_near_those_of_float64() -> None:

@@ -1,0 +1,58 @@
+"""Bars stay off whatever is no terminal, and text cannot command one."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from service.cli import console
+from service.cli.console import count_bar, harmless, loading_bar
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What is drawn on a terminal."""
+    drawn = io.StringIO()
+    screen = Console(file=drawn, force_terminal=True, width=100)
+    monkeypatch.setattr(console, "messages", lambda: screen)
+    return drawn
+
+
+def test_control_characters_become_pictures() -> None:
+    assert "a␛[31m␀␡\ufffd" == harmless("a\x1b[31m\0\x7f\x9b")
+
+
+def test_newlines_tabs_and_other_scripts_stay() -> None:
+    assert "a\n\té種🌱" == harmless("a\n\té種🌱")
+
+
+def test_nothing_is_drawn_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with loading_bar("loading") as on_progress:
+        on_progress(1, 2)
+    with count_bar("counting", 2) as on_done:
+        on_done()
+
+    assert ("", "") == tuple(capfd.readouterr())
+
+
+def test_a_terminal_sees_bytes_once_their_number_is_known(terminal: io.StringIO) -> None:
+    with loading_bar("loading the model") as on_progress:
+        on_progress(1000, 2000)
+
+    assert "loading the model" in terminal.getvalue()
+    assert "1.0/2.0 kB" in terminal.getvalue()
+
+
+def test_work_without_a_known_size_shows_no_numbers(terminal: io.StringIO) -> None:
+    with loading_bar("loading the model"):
+        pass
+
+    assert "bytes" not in terminal.getvalue()
+
+
+def test_a_terminal_sees_how_many_are_done(terminal: io.StringIO) -> None:
+    with count_bar("requests", 3) as on_done:
+        on_done()
+        on_done()
+
+    assert "2/3" in terminal.getvalue()
