@@ -48,7 +48,7 @@ def _served(name: str) -> str:
         field, _, inner = path.partition(".")
         if field == name:
             written = " or ".join(f"`{json.dumps(value)}`" for value in values)
-            notes.append(f" **Only {written} is served yet{f' for `{inner}`' if inner else ''}.**")
+            notes.append(f" **Only {written} so far{f' for `{inner}`' if inner else ''}.**")
     return "".join(notes)
 
 

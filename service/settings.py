@@ -8,6 +8,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Self, get_args, get_origin
 
@@ -55,6 +56,9 @@ class Settings(BaseModel):
     model: str | None = Field(
         default=None, description="A GGUF file; without it the default model is used, and pulled when missing."
     )
+    cache_folder: str | None = Field(
+        default=None, description="Where the default model is kept; default: tane in the user's cache folder."
+    )
     engine: Literal["auto", "torch"] = Field(
         default="auto", description="Op set: torch computes and caches in float32."
     )
@@ -80,6 +84,11 @@ class Settings(BaseModel):
         default="info", description="Least serious lines logged."
     )
 
+    @property
+    def models_folder(self) -> Path | None:
+        """Where the default model is kept, when that is not the usual place."""
+        return None if self.cache_folder is None else Path(self.cache_folder)
+
     @classmethod
     def options(cls) -> dict[str, Option]:
         """Every option by its name, in the order of their definition."""
@@ -95,6 +104,8 @@ class Settings(BaseModel):
         """Flags that were given win over the environment. Raises SettingsError naming each bad option."""
         named = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
         given = {name: value for name, value in flags.items() if value is not None}
+        if user_cache := environ.get("XDG_CACHE_HOME"):
+            named.setdefault("cache_folder", str(Path(user_cache, "tane")))
         try:
             return cls.model_validate(named | given)
         except ValidationError as error:

@@ -47,7 +47,7 @@ class Loaded:
 
 def load(settings: Settings, *, progress: Progress | None = None) -> Loaded:
     """Load the model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
-    path = Path(settings.model) if settings.model is not None else pull(progress)
+    path = Path(settings.model) if settings.model is not None else pull(progress, folder=settings.models_folder)
     checkpoint = load_gguf(path)
     tokenizer = Tokenizer(checkpoint.vocabulary)
     info = _engine_info(settings, checkpoint)

@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from model.loading.hub import pull
+
+# Machines that run tests are shared: how long an example takes says nothing about the code.
+settings.register_profile("tane", deadline=None)
+settings.load_profile("tane")
 
 
 @pytest.fixture(scope="session")

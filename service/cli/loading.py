@@ -23,19 +23,19 @@ def read_settings(flags: Mapping[str, Any]) -> Settings:
         raise Unusable(str(error)) from error
 
 
-def pull_default() -> Path:
+def pull_default(settings: Settings) -> Path:
     """Where the default model is, pulled with a bar when it is missing."""
     from model.loading.hub import pull
 
     with model_errors(), loading_bar("looking for the model") as on_progress:
-        return pull(on_progress)
+        return pull(on_progress, folder=settings.models_folder)
 
 
 def load_checkpoint(settings: Settings) -> "tuple[Path, Checkpoint]":
     """The model file that the settings name, or the default one, and what it says."""
     from model.loading.gguf import load_gguf
 
-    path = Path(settings.model) if settings.model else pull_default()
+    path = Path(settings.model) if settings.model else pull_default(settings)
     with model_errors(), loading_bar("checking the model"):
         return path, load_gguf(path)
 

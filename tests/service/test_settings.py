@@ -1,5 +1,6 @@
 """Settings come from flags and the environment, and every bad one is named in a line of its own."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,14 @@ def test_flags_win_over_variables() -> None:
 
 def test_flags_that_were_not_given_change_nothing() -> None:
     assert 1 == Settings.load({"TANE_PORT": "1"}, {"port": None}).port
+
+
+def test_the_model_is_kept_in_the_users_cache_folder_unless_told_otherwise() -> None:
+    environ = {"XDG_CACHE_HOME": "/caches"}
+
+    assert Path("/caches/tane") == Settings.load(environ, {}).models_folder
+    assert Path("/here") == Settings.load(environ, {"cache_folder": "/here"}).models_folder
+    assert Settings.load({}, {}).models_folder is None
 
 
 def test_other_variables_are_none_of_ours() -> None:

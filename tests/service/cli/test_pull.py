@@ -20,7 +20,7 @@ def pull(*arguments: str) -> Result:
 
 @pytest.fixture
 def _pulls(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pulled(progress: Progress) -> Path:
+    def pulled(progress: Progress, folder: Path | None) -> Path:
         progress(1, 2)
         progress(2, 2)
         return PLACE
@@ -47,7 +47,7 @@ def test_json_names_the_model_its_path_and_its_hash() -> None:
 
 
 def test_a_failed_pull_says_why_and_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failed(progress: Progress) -> Path:
+    def failed(progress: Progress, folder: Path | None) -> Path:
         raise PullError("no index is reachable")
 
     monkeypatch.setattr("model.loading.hub.pull", failed)
