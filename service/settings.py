@@ -59,8 +59,18 @@ class Settings(BaseModel):
     cache_folder: str | None = Field(
         default=None, description="Where the default model is kept; default: tane in the user's cache folder."
     )
-    engine: Literal["auto", "torch"] = Field(
-        default="auto", description="Op set: torch computes and caches in float32."
+    engine: Literal["auto", "native", "torch"] = Field(
+        default="auto",
+        description="Op set: native gives the same bits always; torch computes and caches in float32. auto: native.",
+    )
+    isa: Literal["auto", "scalar", "avx2", "avx512"] = Field(
+        default="auto", description="Instruction set of the native op set; bits do not depend on it. auto: the widest."
+    )
+    kv_type: Literal["int8", "float16"] = Field(
+        default="int8", description="How the native op set caches keys and values."
+    )
+    weights: Literal["int8", "int4"] = Field(
+        default="int8", description="Form in which the native op set loads weights that it cannot keep as stored."
     )
     threads: int | None = Field(default=None, ge=1, description="Threads for arithmetic; default: the usable cores.")
     kv_cache_bytes: int = Field(default=1 << 30, ge=1 << 20, description="Memory for cached keys and values.")

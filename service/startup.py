@@ -4,12 +4,10 @@ The one place where all parts meet. Knows no routes.
 Always: what cannot work fails here, with one line that says why, and never at a request.
 """
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from model.chat import ChatTemplate
 from model.decoding.sampler import Sampler
@@ -25,6 +23,7 @@ from service.context import ServedModel, Service
 from service.engine import Engine, EngineLimits
 from service.engine_info import EngineInfo
 from service.metrics import Metrics
+from service.op_sets import ChosenOpSet, choose_op_set
 from service.request import GenerationRequest, RequestEvent
 from service.runtime import Runtime
 from service.settings import Settings
@@ -33,7 +32,6 @@ Progress = Callable[[int, int], None]
 
 QUEUE_CACHES = 8
 """Unless told otherwise, unfinished requests may reserve this many times what the cache holds."""
-FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,8 @@ def load(settings: Settings, *, progress: Progress | None = None) -> Loaded:
     path = Path(settings.model) if settings.model is not None else pull(progress, folder=settings.models_folder)
     checkpoint = load_gguf(path)
     tokenizer = Tokenizer(checkpoint.vocabulary)
-    info = _engine_info(settings, checkpoint)
+    op_set = choose_op_set(settings, checkpoint)
+    info = _engine_info(settings, checkpoint, op_set)
     template = checkpoint.chat_template
     model = ServedModel(
         name=checkpoint.name,
@@ -60,7 +59,7 @@ def load(settings: Settings, *, progress: Progress | None = None) -> Loaded:
         chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
         defaults=checkpoint.defaults,
     )
-    return Loaded(_engine(settings, checkpoint, tokenizer, info), info, model)
+    return Loaded(_engine(settings, checkpoint, tokenizer, info, op_set), info, model)
 
 
 def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:
@@ -111,35 +110,31 @@ class LocalGenerator:
             engine.stop()
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
-def _engine_info(settings: Settings, checkpoint: Checkpoint) -> EngineInfo:
-    config = checkpoint.config
-    bytes_per_token = config.cached_numbers_per_position * FLOAT32_BYTES
-    page_count = settings.kv_cache_bytes // (bytes_per_token * PAGE_SIZE)
+def _engine_info(settings: Settings, checkpoint: Checkpoint, op_set: ChosenOpSet) -> EngineInfo:
+    page_bytes = op_set.bytes_per_token * PAGE_SIZE
+    page_count = settings.kv_cache_bytes // page_bytes
     if not page_count:
         raise ModelFileError(
-            f"a page of {PAGE_SIZE} tokens needs {bytes_per_token * PAGE_SIZE} bytes, "
+            f"a page of {PAGE_SIZE} tokens needs {page_bytes} bytes, "
             f"and --kv-cache-bytes allows {settings.kv_cache_bytes}"
         )
     return EngineInfo(
-        engine="torch",
-        kv_cache_bytes=page_count * PAGE_SIZE * bytes_per_token,
-        kv_bytes_per_token=bytes_per_token,
+        engine=op_set.name,
+        kv_cache_bytes=page_count * page_bytes,
+        kv_bytes_per_token=op_set.bytes_per_token,
         page_count=page_count,
         page_size=PAGE_SIZE,
         max_queue_tokens=settings.max_queue_tokens or QUEUE_CACHES * page_count * PAGE_SIZE,
-        context_length=config.context_length,
-        reproducibility_level="best_effort",
-        fingerprint=f"torch-float32-{checkpoint.sha256[:16]}",
+        context_length=checkpoint.config.context_length,
+        reproducibility_level=op_set.reproducibility_level,
+        fingerprint=op_set.fingerprint,
     )
 
 
-def _engine(settings: Settings, checkpoint: Checkpoint, tokenizer: Tokenizer, info: EngineInfo) -> Engine:
-    ops = _torch_ops(settings, checkpoint, info)
+def _engine(
+    settings: Settings, checkpoint: Checkpoint, tokenizer: Tokenizer, info: EngineInfo, op_set: ChosenOpSet
+) -> Engine:
+    ops = op_set.make(info.page_count)
     eos_token_ids = tokenizer.eos_token_ids
     return Engine(
         ModelRunner(ops, checkpoint),
@@ -151,12 +146,3 @@ def _engine(settings: Settings, checkpoint: Checkpoint, tokenizer: Tokenizer, in
         eos_token_ids=eos_token_ids,
         clock=time.monotonic,
     )
-
-
-def _torch_ops(settings: Settings, checkpoint: Checkpoint, info: EngineInfo) -> Any:
-    import torch
-
-    from model.ops.torch_ops import TorchOps
-
-    torch.set_num_threads(settings.threads or usable_cores())
-    return TorchOps(checkpoint.config, info.page_count, dtype=torch.float32)

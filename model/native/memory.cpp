@@ -1,0 +1,69 @@
+#include "memory.hpp"
+
+#include <new>
+#include <stdexcept>
+
+#include "attention.hpp"
+
+namespace tane {
+namespace {
+
+constexpr std::size_t alignment = 64;
+
+KvShape kv_shape(const ModelShape& shape) {
+  return {shape.kv_type, shape.layers, shape.kv_heads, shape.head_width, shape.pages};
+}
+
+void check(const ModelShape& shape) {
+  if (!kv_supports(shape.kv_heads, shape.head_width) ||
+      !attention_supports(shape.heads, shape.kv_heads, shape.head_width)) {
+    throw std::invalid_argument("the native engine has no attention for these heads");
+  }
+}
+
+}  // namespace
+
+Block::Block(std::size_t bytes) { reserve(bytes); }
+
+void Block::reserve(std::size_t bytes) {
+  if (bytes <= size_) return;
+  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  bytes_.reset();
+  size_ = 0;
+  bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
+  if (!bytes_) throw std::bad_alloc();
+  size_ = rounded;
+}
+
+ModelMemory::ModelMemory(const ModelShape& shape, double rope_base, const RopeStretch* stretch) : shape_(shape) {
+  check(shape);
+  const KvShape kv = kv_shape(shape);
+  page_memory_.reserve(kv.total_bytes());
+  pages_ = {kv, page_memory_.data()};
+  const int half = shape.head_width / 2;
+  std::vector<float> frequencies(static_cast<std::size_t>(half));
+  rope_frequencies(rope_base, shape.head_width, stretch, frequencies.data());
+  cosines_.resize(static_cast<std::size_t>(shape.context) * static_cast<std::size_t>(half));
+  sines_.resize(cosines_.size());
+  fill_rope_rows(frequencies.data(), half, 0, shape.context, cosines_.data(), sines_.data());
+  rope_ = {half, cosines_.data(), sines_.data()};
+}
+
+int ModelMemory::add_matrix(AffineForm form, int outputs, int inputs) {
+  if (!affine_supports(outputs, inputs)) {
+    throw std::invalid_argument("the native engine has no linear layer of this shape: inputs must be a multiple of 32");
+  }
+  const std::size_t bytes = affine_bytes(form, outputs, inputs);
+  blocks_.emplace_back(bytes);
+  matrices_.push_back(affine_place(form, outputs, inputs, blocks_.back().data()));
+  weight_bytes_ += bytes;
+  return matrix_count() - 1;
+}
+
+int ModelMemory::add_vector(const float* values, int width) {
+  vectors_.emplace_back(values, values + width);
+  weight_bytes_ += static_cast<std::size_t>(width) * sizeof(float);
+  return vector_count() - 1;
+}
+
+}  // namespace tane

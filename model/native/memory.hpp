@@ -1,0 +1,70 @@
+// What a model keeps in memory: packed matrices, gain vectors, the pages of keys and values, rotary tables.
+//
+// Knows shapes and owns the bytes; knows nothing of how they are used. Always: a matrix is held once, in packed form.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "affine.hpp"
+#include "kv_pages.hpp"
+#include "rope.hpp"
+
+namespace tane {
+
+// Memory aligned to a cache line. Large blocks come from the system untouched, so what is never written costs nothing.
+class Block {
+ public:
+  explicit Block(std::size_t bytes = 0);
+  std::byte* data() const { return bytes_.get(); }
+  float* floats() const { return reinterpret_cast<float*>(bytes_.get()); }
+  // Makes room for at least so many bytes; what was there before is lost when it has to grow.
+  void reserve(std::size_t bytes);
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte[], Free> bytes_;
+  std::size_t size_ = 0;
+};
+
+struct ModelShape {
+  int layers, heads, kv_heads, head_width, context;
+  int pages;
+  KvType kv_type;
+};
+
+class ModelMemory {
+ public:
+  // Allocates the pages and fills the rotary table. Throws std::invalid_argument for a shape that no kernel can work on.
+  ModelMemory(const ModelShape& shape, double rope_base, const RopeStretch* stretch);
+
+  int add_matrix(AffineForm form, int outputs, int inputs);
+  int add_vector(const float* values, int width);
+
+  const ModelShape& shape() const { return shape_; }
+  AffineWeights& matrix(int index) { return matrices_.at(static_cast<std::size_t>(index)); }
+  const AffineWeights& matrix(int index) const { return matrices_.at(static_cast<std::size_t>(index)); }
+  const std::vector<float>& vector(int index) const { return vectors_.at(static_cast<std::size_t>(index)); }
+  const KvPages& pages() const { return pages_; }
+  const RopeTable& rope() const { return rope_; }
+  int matrix_count() const { return static_cast<int>(matrices_.size()); }
+  int vector_count() const { return static_cast<int>(vectors_.size()); }
+  std::size_t weight_bytes() const { return weight_bytes_; }
+
+ private:
+  ModelShape shape_;
+  std::vector<Block> blocks_;
+  std::vector<AffineWeights> matrices_;
+  std::vector<std::vector<float>> vectors_;
+  Block page_memory_;
+  KvPages pages_;
+  std::vector<float> cosines_, sines_;
+  RopeTable rope_;
+  std::size_t weight_bytes_ = 0;
+};
+
+}  // namespace tane

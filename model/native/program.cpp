@@ -1,0 +1,294 @@
+#include "program.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+namespace tane {
+namespace {
+
+// Chunks per thread that a piece of work is cut into: enough that a thread which loses its core for a while holds little.
+constexpr int chunks_per_thread = 8;
+constexpr int rows_per_piece = 16;  // of one attention call: they share each load of a page
+constexpr int few_rows = 4;         // fewer rows than this are not worth waking a thread for
+
+int parts(int count, int each) { return (count + each - 1) / each; }
+
+std::size_t floats(int rows, int width) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * sizeof(float);
+}
+
+}  // namespace
+
+Program::Program(ModelMemory& memory, Pool& pool, Isa isa, std::vector<int> buffer_widths, std::vector<Instruction> instructions)
+    : memory_(memory),
+      pool_(pool),
+      affine_(affine_kernels(isa)),
+      elementwise_(elementwise_kernels(isa)),
+      attention_(attention_kernels(isa)),
+      kv_(kv_kernels(isa)),
+      rope_(rope_kernels(isa)),
+      widths_(std::move(buffer_widths)),
+      instructions_(std::move(instructions)),
+      buffers_(widths_.size()) {
+  check();
+  for (const Instruction& each : instructions_) {
+    if (each.kind != Kind::linear) continue;
+    source_width_ = std::max(source_width_, memory_.matrix(each.matrix).inputs);
+    if (each.c.buffer >= 0) product_width_ = std::max(product_width_, memory_.matrix(each.matrix).outputs);
+  }
+}
+
+void Program::check() const {
+  if (instructions_.empty() || instructions_.back().kind != Kind::linear) {
+    throw std::invalid_argument("a program ends with the linear layer that makes logits");
+  }
+  for (const Instruction& each : instructions_) {
+    check_view(each.out);
+    for (const View& view : {each.a, each.b, each.c}) {
+      if (view.buffer >= 0) check_view(view);
+    }
+    if (each.kind == Kind::linear) {
+      const AffineWeights& weights = memory_.matrix(each.matrix);
+      if (weights.inputs != each.a.width || weights.outputs != each.out.width) {
+        throw std::invalid_argument("a linear layer's weights do not fit what it reads or writes");
+      }
+    }
+    if (each.source == Source::rms_norm || each.kind == Kind::rms_norm) {
+      if (static_cast<int>(memory_.vector(each.vector).size()) != each.a.width) {
+        throw std::invalid_argument("a norm's gain has another width than what it reads");
+      }
+    }
+    if (each.kind == Kind::attend && (each.layer < 0 || each.layer >= memory_.shape().layers)) {
+      throw std::invalid_argument("attention in a layer that has no pages");
+    }
+  }
+}
+
+void Program::check_view(const View& view) const {
+  const auto known = static_cast<int>(widths_.size());
+  if (view.buffer < 0 || view.buffer >= known || view.first < 0 || view.width < 1 ||
+      view.first + view.width > widths_[static_cast<std::size_t>(view.buffer)]) {
+    throw std::invalid_argument("an instruction reaches outside its buffer");
+  }
+}
+
+void Program::run(const Batch& batch) {
+  Pool::Call call(pool_);
+  for (const Copy& copy : batch.copies) copy_positions(memory_.pages(), copy.source, copy.target, copy.positions);
+  reserve(batch);
+  plan_attention(batch);
+  for (const Instruction& each : instructions_) execute(each, batch);
+}
+
+void Program::reserve(const Batch& batch) {
+  batch_rows_ = static_cast<int>(batch.token_ids.size());
+  asked_rows_ = static_cast<int>(batch.asked.size());
+  std::vector<int> needed(widths_.size(), 0);
+  for (const Instruction& each : instructions_) {
+    int& rows_needed = needed[static_cast<std::size_t>(each.out.buffer)];
+    rows_needed = std::max(rows_needed, rows(each));
+  }
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].reserve(floats(needed[i], widths_[i]));
+  source_.reserve(floats(batch_rows_, source_width_));
+  product_.reserve(floats(batch_rows_, product_width_));
+  codes_.reserve(activation_bytes(batch_rows_, source_width_));
+  positions_.clear();
+  tables_.clear();
+  for (const Segment& segment : batch.segments) {
+    for (int i = 0; i < segment.rows; ++i) {
+      positions_.push_back(segment.start + i);
+      tables_.push_back(segment.pages);
+    }
+  }
+}
+
+// ---- Attention: who does which rows and blocks, the same for every layer ------------------------------------------------
+
+void Program::plan_attention(const Batch& batch) {
+  pieces_.clear();
+  merges_.clear();
+  partial_floats_ = 0;
+  const int kv_heads = memory_.shape().kv_heads, wanted = pool_.threads() * chunks_per_thread;
+  int whole = 0, blocks = 0;
+  for (const Segment& segment : batch.segments) {
+    whole += kv_heads * parts(segment.rows, rows_per_piece);
+    if (segment.rows == 1) blocks += kv_heads * block_count(segment.start);
+  }
+  const bool splits = pool_.threads() > 1 && whole < wanted;
+  int first_row = 0;
+  for (const Segment& segment : batch.segments) {
+    plan_segment(segment, first_row, splits ? std::max(1, blocks / wanted) : 0);
+    first_row += segment.rows;
+  }
+  partials_.reserve(static_cast<std::size_t>(partial_floats_) * sizeof(float));
+}
+
+// blocks_each: how many blocks of a single row go to one thread, 0 when rows stay whole.
+void Program::plan_segment(const Segment& segment, int first_row, int blocks_each) {
+  const ModelShape& shape = memory_.shape();
+  const int blocks = block_count(segment.start);
+  for (int kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+    if (segment.rows > 1 || !blocks_each || blocks == 1) {
+      for (int first = 0; first < segment.rows; first += rows_per_piece) {
+        pieces_.push_back({&segment, first_row, kv_head, first, std::min(first + rows_per_piece, segment.rows), -1});
+      }
+      continue;
+    }
+    merges_.push_back({&segment, first_row, kv_head, 0, blocks, partial_floats_});
+    for (int first = 0; first < blocks; first += blocks_each) {
+      pieces_.push_back({&segment, first_row, kv_head, first, std::min(first + blocks_each, blocks), partial_floats_});
+    }
+    const auto each = static_cast<std::ptrdiff_t>(partial_floats(shape.head_width)) * (shape.heads / shape.kv_heads);
+    partial_floats_ += each * blocks;
+  }
+}
+
+void Program::attend(const Instruction& instruction) {
+  rotate_and_store(instruction);
+  pool_.run(static_cast<int>(pieces_.size()),
+            [&](int chunk) { attend_piece(instruction, pieces_[static_cast<std::size_t>(chunk)]); });
+  const int group = memory_.shape().heads / memory_.shape().kv_heads, width = memory_.shape().head_width;
+  for (const Piece& merge : merges_) {
+    float* output = row(instruction.out, merge.first_row) + static_cast<std::ptrdiff_t>(merge.kv_head) * group * width;
+    attention_.combine(partials_.floats() + merge.partials, merge.last, group, width, output);
+  }
+}
+
+void Program::attend_piece(const Instruction& instruction, const Piece& piece) {
+  const int group = memory_.shape().heads / memory_.shape().kv_heads;
+  const AttentionRows rows{
+      .queries = row(instruction.a, piece.first_row),
+      .query_stride = widths_[static_cast<std::size_t>(instruction.a.buffer)],
+      .outputs = row(instruction.out, piece.first_row),
+      .output_stride = widths_[static_cast<std::size_t>(instruction.out.buffer)],
+      .pages = piece.segment->pages,
+      .start = piece.segment->start,
+  };
+  if (piece.partials >= 0) {
+    attention_.attend_blocks(memory_.pages(), instruction.layer, group, rows, 0, piece.kv_head, piece.first, piece.last,
+                             partials_.floats() + piece.partials);
+  } else {
+    attention_.attend(memory_.pages(), instruction.layer, group, rows, piece.first, piece.last, piece.kv_head);
+  }
+}
+
+void Program::rotate_and_store(const Instruction& instruction) {
+  const ModelShape& shape = memory_.shape();
+  const RopeTable& table = memory_.rope();
+  for_rows(batch_rows_, [&](int index) {
+    const int position = positions_[static_cast<std::size_t>(index)];
+    const float *cosines = table.cosines_at(position), *sines = table.sines_at(position);
+    float *queries = row(instruction.a, index), *keys = row(instruction.b, index);
+    rope_.rotate(queries, shape.heads, table.half, cosines, sines, queries);
+    rope_.rotate(keys, shape.kv_heads, table.half, cosines, sines, keys);
+    const int page = tables_[static_cast<std::size_t>(index)][position / page_positions];
+    kv_.store(memory_.pages(), instruction.layer, page, position % page_positions, keys, row(instruction.c, index));
+  });
+}
+
+// ---- The other instructions ---------------------------------------------------------------------------------------------
+
+void Program::execute(const Instruction& instruction, const Batch& batch) {
+  switch (instruction.kind) {
+    case Kind::embed: return embed(instruction, batch);
+    case Kind::linear: return linear(instruction);
+    case Kind::attend: return attend(instruction);
+    case Kind::gather: return gather(instruction, batch);
+    case Kind::rms_norm:
+    case Kind::silu_multiply:
+    case Kind::add: return elementwise(instruction);
+  }
+}
+
+void Program::embed(const Instruction& instruction, const Batch& batch) {
+  const AffineWeights& table = memory_.matrix(instruction.matrix);
+  for_rows(batch_rows_, [&](int index) {
+    unpack_row(table, batch.token_ids[static_cast<std::size_t>(index)], row(instruction.out, index));
+  });
+}
+
+void Program::linear(const Instruction& instruction) {
+  const int count = rows(instruction);
+  if (!count) return;
+  const AffineWeights& weights = memory_.matrix(instruction.matrix);
+  const Activations codes{reinterpret_cast<TokenGroup*>(codes_.data()), weights.inputs / group_inputs};
+  const auto inputs = static_cast<std::size_t>(weights.inputs);
+  for_rows(count, [&](int index) {
+    float* out = source_.floats() + static_cast<std::size_t>(index) * inputs;
+    source_row(instruction, index, out);
+    affine_.quantise(source_.floats(), inputs, index, index + 1, codes);
+  });
+  const bool adds = instruction.c.buffer >= 0;
+  const std::size_t stride = adds ? static_cast<std::size_t>(weights.outputs)
+                                  : static_cast<std::size_t>(widths_[static_cast<std::size_t>(instruction.out.buffer)]);
+  float* product = adds ? product_.floats() : row(instruction.out, 0);
+  const int blocks = affine_blocks(weights.outputs), each = std::max(1, blocks / (pool_.threads() * chunks_per_thread));
+  pool_.run(parts(blocks, each), [&](int chunk) {
+    const int first = chunk * each, last = std::min(first + each, blocks);
+    affine_.multiply(weights, codes, 0, count, first, last, product, stride);
+    if (!adds) return;
+    const int column = first * block_rows, width = std::min(last * block_rows, weights.outputs) - column;
+    for (int i = 0; i < count; ++i) {
+      elementwise_.add(row(instruction.c, i) + column, product + static_cast<std::size_t>(i) * stride + column, width,
+                       row(instruction.out, i) + column);
+    }
+  });
+}
+
+void Program::source_row(const Instruction& instruction, int index, float* out) const {
+  const float* a = row(instruction.a, index);
+  const int width = instruction.a.width;
+  switch (instruction.source) {
+    case Source::plain:
+      std::memcpy(out, a, static_cast<std::size_t>(width) * sizeof(float));
+      return;
+    case Source::rms_norm:
+      elementwise_.rms_norm(a, memory_.vector(instruction.vector).data(), instruction.epsilon, width, out);
+      return;
+    case Source::silu_multiply:
+      elementwise_.silu_multiply(a, row(instruction.b, index), width, out);
+      return;
+  }
+}
+
+void Program::gather(const Instruction& instruction, const Batch& batch) {
+  for (int i = 0; i < asked_rows_; ++i) {
+    std::memcpy(row(instruction.out, i), row(instruction.a, batch.asked[static_cast<std::size_t>(i)]),
+                static_cast<std::size_t>(instruction.a.width) * sizeof(float));
+  }
+}
+
+void Program::elementwise(const Instruction& instruction) {
+  const int width = instruction.out.width;
+  for_rows(rows(instruction), [&](int index) {
+    const float* a = row(instruction.a, index);
+    float* out = row(instruction.out, index);
+    if (instruction.kind == Kind::rms_norm) {
+      elementwise_.rms_norm(a, memory_.vector(instruction.vector).data(), instruction.epsilon, width, out);
+    } else if (instruction.kind == Kind::add) {
+      elementwise_.add(a, row(instruction.b, index), width, out);
+    } else {
+      elementwise_.silu_multiply(a, row(instruction.b, index), width, out);
+    }
+  });
+}
+
+float* Program::row(const View& view, int index) const {
+  const auto buffer = static_cast<std::size_t>(view.buffer);
+  return buffers_[buffer].floats() + static_cast<std::size_t>(index) * static_cast<std::size_t>(widths_[buffer]) + view.first;
+}
+
+template <typename Function>
+void Program::for_rows(int count, const Function& function) {
+  if (count < few_rows || pool_.threads() == 1) {
+    for (int index = 0; index < count; ++index) function(index);
+    return;
+  }
+  const int each = std::clamp(count / (pool_.threads() * 2), 1, tile_tokens);
+  pool_.run(parts(count, each), [&](int chunk) {
+    for (int index = chunk * each; index < std::min((chunk + 1) * each, count); ++index) function(index);
+  });
+}
+
+}  // namespace tane

@@ -1,0 +1,115 @@
+// A decoder as a list of instructions, recorded once and run for every batch: one call is one step.
+//
+// Knows kernels, weights, buffers and pages; knows nothing of requests, text or how the list was made.
+// Always: each number is made by one thread from its own row, so bits do not depend on the batch, the cut of the work or the
+// number of threads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "affine.hpp"
+#include "attention.hpp"
+#include "elementwise.hpp"
+#include "memory.hpp"
+#include "pool.hpp"
+
+namespace tane {
+
+struct View {  // columns [first, first + width) of a buffer
+  int buffer = -1, first = 0, width = 0;
+};
+
+enum class Kind : std::uint8_t { embed, linear, attend, gather, rms_norm, silu_multiply, add };
+
+// What a linear layer reads: the rows as they are, normalised, or gate and up multiplied. The rows go straight into int8.
+enum class Source : std::uint8_t { plain, rms_norm, silu_multiply };
+
+struct Instruction {
+  Kind kind;
+  Source source = Source::plain;
+  bool asked = false;  // works on the rows that asked for logits, which `gather` picked
+  View out, a, b, c;   // attend: queries, keys, values. linear: c is added to the product, unless it has no buffer
+  int matrix = -1, vector = -1, layer = -1;
+  double epsilon = 0;
+};
+
+struct Segment {  // consecutive rows of one sequence
+  int start, rows;
+  const std::int32_t* pages;
+};
+
+struct Copy {
+  int source, target, positions;
+};
+
+struct Batch {
+  std::span<const std::int32_t> token_ids;
+  std::span<const Segment> segments;
+  std::span<const std::int32_t> asked;  // rows whose logits are wanted
+  std::span<const Copy> copies;         // done in order, before any row is written
+};
+
+class Program {
+ public:
+  // Throws std::invalid_argument when an instruction names what does not exist, or shapes that do not fit.
+  Program(ModelMemory& memory, Pool& pool, Isa isa, std::vector<int> buffer_widths, std::vector<Instruction> instructions);
+
+  // Runs every row; the logits of the rows that asked stand in `logits()` until the next run, vocabulary() numbers each.
+  void run(const Batch& batch);
+  const float* logits() const { return buffers_[static_cast<std::size_t>(instructions_.back().out.buffer)].floats(); }
+  int vocabulary() const { return instructions_.back().out.width; }
+
+ private:
+  struct Piece {  // a part of one attention call that one thread does, the same for every layer
+    const Segment* segment;
+    int first_row;            // of the segment in the batch
+    int kv_head;
+    int first, last;          // whole rows of the segment; or blocks of its only row, when there are partials
+    std::ptrdiff_t partials;  // where the row's blocks leave their numbers, or -1
+  };
+
+  void check() const;
+  void check_view(const View& view) const;
+  void reserve(const Batch& batch);
+  void plan_attention(const Batch& batch);
+  void plan_segment(const Segment& segment, int first_row, int blocks_each);
+  void attend_piece(const Instruction& instruction, const Piece& piece);
+
+  void execute(const Instruction& instruction, const Batch& batch);
+  void embed(const Instruction& instruction, const Batch& batch);
+  void linear(const Instruction& instruction);
+  void attend(const Instruction& instruction);
+  void rotate_and_store(const Instruction& instruction);
+  void gather(const Instruction& instruction, const Batch& batch);
+  void elementwise(const Instruction& instruction);
+
+  void source_row(const Instruction& instruction, int row, float* out) const;
+  float* row(const View& view, int index) const;
+  int rows(const Instruction& instruction) const { return instruction.asked ? asked_rows_ : batch_rows_; }
+  template <typename Function>
+  void for_rows(int count, const Function& function);
+
+  ModelMemory& memory_;
+  Pool& pool_;
+  const AffineKernels& affine_;
+  const ElementwiseKernels& elementwise_;
+  const AttentionKernels& attention_;
+  const KvKernels& kv_;
+  const RopeKernels& rope_;
+  std::vector<int> widths_;
+  std::vector<Instruction> instructions_;
+
+  std::vector<Block> buffers_;
+  Block source_, product_, codes_, partials_;
+  int source_width_ = 0, product_width_ = 0;
+  int batch_rows_ = 0, asked_rows_ = 0;
+  std::vector<int> positions_;               // of each row
+  std::vector<const std::int32_t*> tables_;  // page table of each row
+  std::vector<Piece> pieces_;
+  std::vector<Piece> merges_;  // rows whose blocks were split, once for each key/value head
+  std::ptrdiff_t partial_floats_ = 0;
+};
+
+}  // namespace tane

@@ -1,0 +1,254 @@
+"""The native op set: the decoder is recorded once, and each step is one call into compiled code.
+
+Knows how weights, pages and batches are handed over; the numbers are made in `model/native`. Imports no torch.
+Always: a token's logits are the same bits whatever shares the step, however the prompt was cut and on how many threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.batch import Batch
+from model.config import ModelConfig
+from model.decoding.params import Draw, Drawn, TokenLogprob
+from model.loading.tensor import StoredTensor
+from model.native import _native
+from model.ops.recording import Call, Recorded, Recording, assign_buffers, fused
+
+KvType = Literal["int8", "float16"]
+Isa = Literal["auto", "scalar", "avx2", "avx512"]
+WeightType = Literal["int8", "int4"]
+
+NUMERIC_VERSION = 1
+"""Grows whenever a change to the kernels changes a bit of any answer."""
+PACK_ROWS = 4096
+"""Rows of a matrix read from the file at once."""
+EXACT_FORMS = {"Q4_0": (False, True), "Q4_1": (False, False), "Q8_0": (True, True)}
+"""Block formats kept as stored: whether codes have 8 bits, and whether they are centred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A packed matrix in the native memory."""
+
+    index: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    index: int
+
+
+def kv_bytes_per_token(config: ModelConfig, kv_type: KvType) -> int:
+    """Keys and values of one position in all layers; int8 has a float32 scale for each head of either."""
+    head_bytes = config.head_width + 4 if kv_type == "int8" else 2 * config.head_width
+    return 2 * config.layer_count * config.kv_head_count * head_bytes
+
+
+class NativeOps:
+    """An `OpSet` over recorded arrays."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        page_count: int,
+        *,
+        threads: int = 1,
+        kv_type: KvType = "int8",
+        isa: Isa = "auto",
+        weight_type: WeightType = "int8",
+    ) -> None:
+        """Raises ValueError when no kernel can work on the model's shape."""
+        scaling = config.rope_scaling
+        self._native = _native.Engine(
+            layers=config.layer_count,
+            heads=config.head_count,
+            kv_heads=config.kv_head_count,
+            head_width=config.head_width,
+            context=config.context_length,
+            pages=page_count,
+            kv_type=kv_type,
+            rope_base=config.rope_base,
+            rope_stretch=None
+            if scaling is None
+            else (
+                scaling.factor,
+                scaling.low_frequency_factor,
+                scaling.high_frequency_factor,
+                scaling.original_context_length,
+            ),
+            isa=isa,
+            threads=threads,
+        )
+        self._page_count = page_count
+        self._weight_type = weight_type
+        self._recording = Recording()
+        self._stored: dict[int, tuple[Recorded, Recorded]] = {}
+
+    @property
+    def page_count(self) -> int:
+        return self._page_count
+
+    @property
+    def isa(self) -> str:
+        """The instruction set that the kernels run on."""
+        return self._native.isa
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._native.weight_bytes
+
+    def poison_pages(self) -> None:
+        """Fill every page with NaN, so that a read of anything unwritten would show."""
+        self._native.poison_pages()
+
+    def matrix(self, *parts: StoredTensor) -> Matrix:
+        outputs, inputs = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        names = {part.format.name for part in parts}
+        form = EXACT_FORMS.get(names.pop()) if len(names) == 1 else None
+        eight_bits, centred = form or (self._weight_type == "int8", self._weight_type == "int8")
+        index = self._native.add_matrix(eight_bits, centred, True, outputs, inputs)
+        first = 0
+        for part in parts:
+            self._pack(index, first, part, exact=form is not None)
+            first += part.shape[0]
+        return Matrix(index, outputs)
+
+    def vector(self, part: StoredTensor) -> Vector:
+        return Vector(self._native.add_vector(np.ascontiguousarray(part.dequantised())))
+
+    def embed(self, table: Matrix) -> Recorded:
+        return self._recording.add("embed", self._native.inputs_of(table.index), matrix=table.index)
+
+    def rms_norm(self, x: Recorded, gain: Vector, epsilon: float) -> Recorded:
+        return self._recording.add("rms_norm", x.width, x, vector=gain.index, epsilon=epsilon)
+
+    def linear(self, x: Recorded, weight: Matrix) -> Recorded:
+        return self._recording.add("linear", weight.outputs, x, matrix=weight.index)
+
+    def split(self, x: Recorded, widths: tuple[int, ...]) -> tuple[Recorded, ...]:
+        firsts = [x.first + sum(widths[:index]) for index in range(len(widths))]
+        return tuple(Recorded(x.value, first, width) for first, width in zip(firsts, widths, strict=True))
+
+    def store(self, layer: int, keys: Recorded, values: Recorded) -> None:
+        self._stored[layer] = (keys, values)
+
+    def attend(self, layer: int, queries: Recorded) -> Recorded:
+        return self._recording.add("attend", queries.width, queries, *self._stored.pop(layer), layer=layer)
+
+    def silu_multiply(self, gate: Recorded, up: Recorded) -> Recorded:
+        return self._recording.add("silu_multiply", gate.width, gate, up)
+
+    def add(self, x: Recorded, y: Recorded) -> Recorded:
+        return self._recording.add("add", x.width, x, y)
+
+    def asked_rows(self, x: Recorded) -> Recorded:
+        return self._recording.add("gather", x.width, x)
+
+    def program(self, forward: Callable[[], Recorded]) -> "NativeProgram":
+        self._recording = Recording()
+        forward()
+        calls = fused(self._recording.calls)
+        widths, held = assign_buffers(calls)
+        self._native.load(widths, [_instruction(call, held) for call in calls])
+        return NativeProgram(self._native)
+
+    def choose(self, logits: "NativeLogits", draws: Sequence[Draw]) -> list[Drawn]:
+        return [_drawn(each) for each in self._native.choose([_draw(draw) for draw in draws])]
+
+    def _pack(self, index: int, first: int, part: StoredTensor, *, exact: bool) -> None:
+        rows = part.rows()
+        for begin in range(0, len(rows), PACK_ROWS):
+            some = rows[begin : begin + PACK_ROWS]
+            if exact:
+                packed = self._native.pack_blocks(index, first + begin, part.format.name, np.ascontiguousarray(some))
+            else:
+                blocks = some.reshape(-1, part.format.block_bytes)
+                values = part.format.unpack(blocks).reshape(len(some), part.shape[1])
+                packed = self._native.pack_floats(index, first + begin, np.ascontiguousarray(values))
+            if not packed:
+                raise ValueError(f"{part.name} holds numbers that are not finite")
+
+
+class NativeLogits:
+    """Logits of one step, valid until the next."""
+
+    def __init__(self, engine: _native.Engine) -> None:
+        self._engine = engine
+
+    def numpy(self) -> NDArray[np.float32]:
+        """A copy, [asked rows, vocabulary]."""
+        return self._engine.logits()
+
+
+class NativeProgram:
+    """The recorded decoder; a step releases the interpreter's lock once."""
+
+    def __init__(self, engine: _native.Engine) -> None:
+        self._engine = engine
+        self._logits = NativeLogits(engine)
+
+    def run(self, batch: Batch) -> NativeLogits:
+        tokens: list[int] = []
+        segments: list[tuple[int, int, int]] = []
+        pages: list[int] = []
+        asked: list[int] = []
+        for segment in batch.segments:
+            tokens += segment.token_ids
+            segments.append((segment.start, len(segment.token_ids), len(segment.pages)))
+            pages += segment.pages
+            if segment.asks:
+                asked.append(len(tokens) - 1)
+        copies = [(copy.source, copy.target, copy.positions) for copy in batch.copies]
+        self._engine.run(tokens, segments, pages, asked, copies)
+        return self._logits
+
+
+def _instruction(call: Call, held: dict[int, int]) -> _native.Instruction:
+    def view(recorded: Recorded | None) -> tuple[int, int, int]:
+        return (-1, 0, 0) if recorded is None else (held[recorded.value], recorded.first, recorded.width)
+
+    inputs = [*call.inputs, None, None, None][:3]
+    if call.added is not None:
+        inputs[2] = call.added
+    return _native.Instruction(
+        kind=call.kind,
+        source=call.source,
+        asked=call.asked,
+        out=view(call.out),
+        a=view(inputs[0]),
+        b=view(inputs[1]),
+        c=view(inputs[2]),
+        matrix=call.matrix,
+        vector=call.vector,
+        layer=call.layer,
+        epsilon=call.epsilon,
+    )
+
+
+def _draw(draw: Draw) -> _native.Draw:
+    wanted = draw.logprobs
+    return _native.Draw(
+        row=draw.row,
+        temperature=draw.temperature,
+        top_k=draw.top_k,
+        top_p=draw.top_p,
+        min_p=draw.min_p,
+        uniform=draw.uniform,
+        banned=list(draw.banned),
+        logprobs="" if wanted is None else wanted.of,
+        top=0 if wanted is None else wanted.top,
+    )
+
+
+def _drawn(drawn: tuple[int, float, list[tuple[int, float]]]) -> Drawn:
+    token_id, logprob, top = drawn
+    if token_id < 0:
+        return Drawn(None)
+    return Drawn(token_id, None if np.isnan(logprob) else logprob, tuple(TokenLogprob(*each) for each in top))
