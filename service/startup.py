@@ -113,7 +113,8 @@ class LocalGenerator:
 
 def usable_cores() -> int:
     """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
+    affinity = getattr(os, "sched_getaffinity", None)  # which only Linux has
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _engine_info(settings: Settings, checkpoint: Checkpoint) -> EngineInfo:
