@@ -85,22 +85,24 @@ class Engine:
         self._scheduler.submit(request, arrived)
 
     def cancel(self, request_id: str) -> list[RequestEvent]:
-        return self._scheduler.cancel(request_id, self._clock())
+        self._scheduler.cancel(request_id, self._clock())
+        return self._scheduler.take_events()
 
-    def stop(self) -> list[RequestEvent]:
+    def stop(self) -> tuple[list[RequestEvent], StepReport]:
         """End everything that was accepted."""
-        return self._scheduler.fail_everything("engine_stopped", self._clock())
+        self._scheduler.fail_everything("engine_stopped", self._clock())
+        return self._scheduler.take_events(), self._scheduler.report(0.0)
 
     def step(self) -> tuple[list[RequestEvent], StepReport]:
-        """Run one batch. Its events and its report."""
+        """Run one batch. Its events and its report; after an exception both come from `recover`."""
         started = self._clock()
-        events = self._scheduler.expire(started)
+        self._scheduler.expire(started)
         plan = self._scheduler.plan(started)
         if plan is not None:
-            events += self._run(plan, started)
+            self._run(plan, started)
         if self.is_idle:
             self.check_books()
-        return events, self._scheduler.report(self._clock() - started)
+        return self._scheduler.take_events(), self._scheduler.report(self._clock() - started)
 
     def command(self, command: SessionCommand) -> CommandAnswer:
         """Carry out one session command."""
@@ -123,10 +125,10 @@ class Engine:
 
     def recover(self, code: FailureCode) -> tuple[list[RequestEvent], StepReport]:
         """After a fault of the engine itself: fail everything that was accepted and begin with an empty cache."""
-        events = self._scheduler.abort(code, self._clock())
-        outcomes = self._scheduler.report(0.0)
+        self._scheduler.abort(code, self._clock())
+        answers = self._scheduler.take_events(), self._scheduler.report(0.0)
         self._build()
-        return events, outcomes
+        return answers
 
     def _build(self) -> None:
         pool = PagePool(self._limits.page_count)
@@ -146,16 +148,17 @@ class Engine:
             budget=StepBudget(),
         )
 
-    def _run(self, plan: Plan, started: float) -> list[RequestEvent]:
+    def _run(self, plan: Plan, started: float) -> None:
         try:
             logits = self._runner.forward(plan.batch)
             choices = self._sampler.choose(logits, plan.asks)
         except Exception:
             logger.exception("a step failed, and with it the requests %s", " ".join(each.id for each in plan.actives))
-            return self._scheduler.abandon(plan, self._clock())
+            self._scheduler.abandon(plan, self._clock())
+            return
         now = self._clock()
         self._scheduler.observe(plan, now - started)
-        return self._scheduler.commit(plan, choices, now)
+        self._scheduler.commit(plan, choices, now)
 
     def _answer(self, command_id: str, session: Session) -> CommandAnswer:
         return CommandAnswer(command_id, (self._sessions.describe(session, self._clock()),))

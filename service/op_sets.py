@@ -37,7 +37,8 @@ def choose_op_set(settings: Settings, checkpoint: Checkpoint) -> ChosenOpSet:
 
 def usable_cores() -> int:
     """Cores that this process may use: its affinity, and what its control group grants in a period."""
-    cores = len(os.sched_getaffinity(0))
+    affinity = getattr(os, "sched_getaffinity", None)  # which only Linux has
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     try:
         quota, period = CPU_LIMIT.read_text().split()
     except (OSError, ValueError):

@@ -148,13 +148,15 @@ class PrefixTree:
         self._remove(node)
         return node.page
 
-    def drop_unheld(self, node: Node, reason: EvictionReason, *, keep: int = 0, spare: Node | None = None) -> int:
+    def drop_unheld(
+        self, node: Node, reason: EvictionReason, *, keep: int = 0, spare: tuple[Node | None, ...] = ()
+    ) -> int:
         """Drop `node` and its ancestors while nobody holds them and they reach past position `keep`.
 
-        Stops at `spare`. Answers how many tokens after `keep` were dropped.
+        Stops at a node of `spare`. Answers how many tokens after `keep` were dropped.
         """
         dropped = 0
-        while node.parent is not None and node is not spare and node.end > keep and self.is_unheld(node):
+        while node.parent is not None and node not in spare and node.end > keep and self.is_unheld(node):
             dropped += node.end - max(node.start, keep)
             parent = node.parent
             self._remove(node)

@@ -52,7 +52,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
-    """What the cache did for one request. `computed_tokens` counts prompt rows that ran."""
+    """What the cache did for one request. `computed_tokens` counts prompt rows that ran.
+
+    `first_changed_token` is where the prompt leaves its session's last prompt and answer; None when it continues them.
+    """
 
     reused_tokens: int = 0
     computed_tokens: int = 0

@@ -30,6 +30,9 @@ from service.request import (
 from service.responses import GenerateAnswer
 from service.schemas import Body, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest, read, schema
 
+NOT_IN_INFO = {"model", "cache_folder", "host", "port", "engine", "max_queue_tokens"}
+"""Settings that are paths and addresses of this machine, or that `engine` shows as they took effect."""
+
 router = APIRouter()
 
 
@@ -158,7 +161,7 @@ async def info(request: Request) -> Response:
             },
             "engine": engine,
             "reproducibility": reproducibility,
-            "settings": settings.model_dump(exclude={"model", "host", "port", "engine", "max_queue_tokens"}),
+            "settings": settings.model_dump(exclude=NOT_IN_INFO),
         }
     )
 

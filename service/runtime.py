@@ -2,7 +2,7 @@
 
 The only module that knows both the thread and the loop. Knows nothing of HTTP, text or tensors.
 Always: `submit`, `cancel` and `command` are called on the event loop; the engine is touched by its thread alone; every
-accepted request gets its terminal event, also when the engine fails or stops.
+accepted request gets its terminal event and every command its answer, also when the engine fails, stops or hangs.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from service.admission import Ledger
 from service.engine import Engine
-from service.errors import Draining
-from service.request import CommandAnswer, Delta, Event, Failed, Finished, GenerationRequest, SessionCommand
+from service.errors import Draining, ServiceError
+from service.request import CommandAnswer, Delta, Event, Failed, Finished, GenerationRequest, SessionCommand, Usage
 from service.step_report import StepReport
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,8 @@ class Runtime:
         self._empty = asyncio.Event()
         self._empty.set()
         self._beat = clock()
-        self._stopping = False
+        self._is_open = False
+        """Whether someone answers: from `start` to `_close`. Changed on the event loop alone."""
         self.draining = False
 
     @property
@@ -133,11 +134,12 @@ class Runtime:
         """Begin to run, answering on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._beat = self._clock()
+        self._is_open = True
         self._thread.start()
 
     def submit(self, request: GenerationRequest) -> Ticket:
         """Accept a request. Raises InvalidField, SessionBusy, Overloaded or Draining, and then nothing was accepted."""
-        if self.draining:
+        if self.draining or not self._is_open:
             raise Draining("the server is stopping", retry_after_s=1)
         self._ledger.admit(request)
         ticket = self._tickets[request.id] = Ticket(lambda: self._inbox.put(Cancel(request.id)))
@@ -146,8 +148,8 @@ class Runtime:
         return ticket
 
     async def command(self, command: SessionCommand) -> CommandAnswer:
-        """Carry out a session command between two steps."""
-        if not self._thread.is_alive() or self._stopping:
+        """Carry out a session command between two steps. Raises Draining, and ServiceError for a fault of ours."""
+        if not self._is_open:
             raise Draining("the server is stopping", retry_after_s=1)
         future: asyncio.Future[CommandAnswer] = asyncio.get_running_loop().create_future()
         self._commands[command.id] = future
@@ -166,32 +168,35 @@ class Runtime:
             logger.warning("%d requests did not end within %g s", len(self._tickets), seconds)
 
     async def stop(self) -> None:
-        """End what still runs with `engine_stopped`, and the thread."""
-        self.draining = self._stopping = True
-        if not self._thread.is_alive():
-            return
-        self._inbox.put(Stop())
-        await asyncio.to_thread(self._thread.join, STALL_S)
+        """End what still runs with `engine_stopped`, and the thread unless it hangs."""
+        self.draining = True
+        if self._thread.is_alive():
+            self._inbox.put(Stop())
+            await asyncio.to_thread(self._thread.join, STALL_S)
+        self._close()
 
     def _run(self) -> None:
-        while self._turn():
-            self._beat = self._clock()
+        try:
+            while self._turn():
+                self._beat = self._clock()
+        except BaseException:
+            logger.critical("the engine could not begin again; nothing is generated any more", exc_info=True)
+        self._post(self._close)
 
     def _turn(self) -> bool:
         """Take the messages and run one step; False once the engine was told to stop."""
         events: list[Event] = []
+        running = True
         try:
             running = self._take_messages(events)
-            stepped, report = self._engine.step() if running else (self._engine.stop(), None)
-            events += stepped
+            stepped, report = self._engine.step() if running else self._engine.stop()
         except BaseException:
             logger.exception("the engine failed; it begins again with an empty cache")
-            recovered, report = self._engine.recover("engine_failed")
-            events += recovered
-            running = True
-        if report is not None:
-            self._on_report(report)
-        self._hand_over(events)
+            stepped, report = self._engine.recover("engine_failed")
+        self._tell(report)
+        events += stepped
+        if events:
+            self._post(self._dispatch, events)
         return running
 
     def _take_messages(self, events: list[Event]) -> bool:
@@ -211,17 +216,44 @@ class Runtime:
                 case Cancel(request_id):
                     events += self._engine.cancel(request_id)
                 case _:
-                    events.append(self._engine.command(message))
+                    events.append(self._carry_out(message))
 
-    def _hand_over(self, events: list[Event]) -> None:
-        if not events or self._loop is None:
-            return
+    def _carry_out(self, command: SessionCommand) -> CommandAnswer:
         try:
-            self._loop.call_soon_threadsafe(self._dispatch, events)
+            return self._engine.command(command)
+        except BaseException:
+            self._post(self._refuse, command.id, ServiceError("the engine failed while it carried out the command"))
+            raise
+
+    def _tell(self, report: StepReport) -> None:
+        try:
+            self._on_report(report)
+        except Exception:
+            logger.exception("a report of the engine was not taken")
+
+    def _post(self, call: Callable[..., None], *arguments: object) -> None:
+        """Have the event loop call something; it may be gone."""
+        assert self._loop is not None, "the thread starts after the loop is known"
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
-            logger.warning("the event loop is gone; %d events have no reader", len(events))
+            logger.warning("the event loop is gone; nobody reads what the engine says")
+
+    def _refuse(self, command_id: str, error: ServiceError) -> None:
+        future = self._commands.get(command_id)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def _close(self) -> None:
+        """Nobody will answer any more: do it here for those who still wait."""
+        self._dispatch([Failed(request_id, "engine_stopped", Usage()) for request_id in self._tickets])
+        for command_id in self._commands:
+            self._refuse(command_id, Draining("the server is stopping", retry_after_s=1))
+        self._is_open = False
 
     def _dispatch(self, events: list[Event]) -> None:
+        if not self._is_open:
+            return  # the engine hung, was given up, and moves after all
         for event in events:
             if isinstance(event, CommandAnswer):
                 future = self._commands.get(event.command_id)

@@ -16,7 +16,7 @@ from model.kv_cache import BooksError, PagePool, reservation
 from service.lease import Lease
 from service.plan import Plan, PlannedRows, assemble
 from service.prefix_tree import Match, PrefixTree
-from service.request import Failed, FailureCode, Finished, GenerationRequest, RequestEvent, Terminal
+from service.request import Failed, FailureCode, Finished, GenerationRequest, RequestEvent
 from service.sequence import Active, Sequence
 from service.sessions import Sessions, Turn, without_session
 from service.step_budget import StepBudget
@@ -53,6 +53,8 @@ class Scheduler:
         self._queue: deque[Active] = deque()
         self._running: list[Active] = []
         self._copies: list[PageCopy] = []
+        # Not returned by the methods that make them: a fault in the middle of one must lose none.
+        self._events: list[RequestEvent] = []
         self._counted = [0, 0]
         self._settled = [0, 0]
         self.tally = Tally()
@@ -68,28 +70,27 @@ class Scheduler:
     def submit(self, request: GenerationRequest, arrived: float) -> None:
         """Queue a request that the door has accepted; its session is busy from here to its terminal event."""
         active = Active(request, arrived)
+        self._queue.append(active)
         if request.session_id is not None:
             active.session = self._sessions.open(request.session_id, arrived)
-        self._queue.append(active)
 
-    def cancel(self, request_id: str, now: float) -> list[RequestEvent]:
+    def cancel(self, request_id: str, now: float) -> None:
         """End a request before the next step; nothing when it has ended already."""
-        return self._fail_all([each for each in self._all() if each.id == request_id], "cancelled", now)
+        self._fail_all([each for each in self._all() if each.id == request_id], "cancelled", now)
 
-    def fail_everything(self, code: FailureCode, now: float) -> list[RequestEvent]:
-        return self._fail_all(self._all(), code, now)
+    def fail_everything(self, code: FailureCode, now: float) -> None:
+        self._fail_all(self._all(), code, now)
 
-    def expire(self, now: float) -> list[RequestEvent]:
+    def expire(self, now: float) -> None:
         """Apply deadlines, and forget sessions past their time to live."""
         self._sessions.expire(now)
         late = [each for each in self._all() if each.deadline is not None and now >= each.deadline]
-        events = self._fail_all([each for each in late if each.is_prefilling], "deadline_exceeded", now)
+        self._fail_all([each for each in late if each.is_prefilling], "deadline_exceeded", now)
         for active in late:
             if not active.is_prefilling:
                 for sequence in active.sequences:
                     sequence.finish_reason = "deadline"
-                events += self._collect(active, now)
-        return events
+                self._collect(active, now)
 
     def plan(self, now: float) -> Plan | None:
         """Every decoding sequence gets one row; what is left of the budget goes to prompts, the oldest first."""
@@ -111,33 +112,37 @@ class Scheduler:
         self._copies.clear()
         return plan
 
-    def commit(self, plan: Plan, choices: Iterable[Choice], now: float) -> list[RequestEvent]:
+    def commit(self, plan: Plan, choices: Iterable[Choice], now: float) -> None:
         """Account for a step that ran: lengths, pages, tokens, and who has ended."""
         for rows in plan.rows:
             rows.sequence.lease.length += rows.count
             if rows.active.request.use_cache:
                 rows.sequence.lease.publish(rows.sequence.ids)
-        events: list[RequestEvent] = []
         for active, choice in zip(plan.asking, choices, strict=True):
             if any(drawn.token_id is None for tokens in choice.tokens for drawn in tokens):
-                events += self._fail_all([active], "numerical_error", now)
+                self._fail(active, "numerical_error", now)
             else:
                 self._gain(active, choice, now)
-                events += self._collect(active, now)
-        return events
+                self._collect(active, now)
 
-    def abandon(self, plan: Plan, now: float) -> list[RequestEvent]:
+    def abandon(self, plan: Plan, now: float) -> None:
         """The step failed: its requests fail, and nothing that it may have half written is kept."""
-        events = self._fail_all(plan.actives, "engine_failed", now)
+        self._fail_all(plan.actives, "engine_failed", now)
         # Copies that the step should have made may be missing from pages that were kept before it.
         self._tree.clear()
-        return events
 
-    def abort(self, code: FailureCode, now: float) -> list[RequestEvent]:
+    def abort(self, code: FailureCode, now: float) -> None:
         """Answer everything that was accepted, without touching pages: the caller throws them away with this."""
         for active in self._all():
             self._count_end(active, code, now)
-        return [Failed(active.id, code, active.usage(), active.timings(now)) for active in self._all()]
+            self._events.append(Failed(active.id, code, active.usage(), active.timings(now)))
+        self._running.clear()
+        self._queue.clear()
+
+    def take_events(self) -> list[RequestEvent]:
+        """What happened since the last call."""
+        events, self._events = self._events, []
+        return events
 
     def report(self, step_s: float) -> StepReport:
         """What happened since the last report."""
@@ -183,7 +188,6 @@ class Scheduler:
         if needed > self._pool.available:
             return False
         active.promise = self._pool.promise(needed)
-        active.admitted_at = now
         lease = Lease(self._pool, self._tree, active.promise, self._copies)
         self._attach(active, lease, match)
         active.sequences = [self._sequence(active, 0, lease)]
@@ -202,6 +206,7 @@ class Scheduler:
         active.reused_tokens = lease.length
 
     def _count_admission(self, active: Active, now: float) -> None:
+        active.admitted_at = now
         prompt_tokens = len(active.request.prompt_ids)
         self._counted[0] += prompt_tokens
         self.tally.prompt_tokens += prompt_tokens
@@ -248,20 +253,18 @@ class Scheduler:
             self.tally.inter_token_s += [now - active.last_token_at] * len(active.sequences)
         active.last_token_at = now
 
-    def _collect(self, active: Active, now: float) -> list[RequestEvent]:
+    def _collect(self, active: Active, now: float) -> None:
         """Deltas of what became final, completions of what has ended, and the terminal after the last one."""
-        events: list[RequestEvent] = []
         for sequence in active.sequences:
             delta = sequence.delta(active.id) if active.request.streams or sequence.finish_reason else None
             if delta is not None and active.request.streams:
-                events.append(delta)
+                self._events.append(delta)
             if sequence.finish_reason is not None:
                 active.completions[sequence.index] = sequence.completion()
                 self._let_go(active, sequence, "all")
         active.sequences = [sequence for sequence in active.sequences if sequence.finish_reason is None]
         if not active.sequences:
-            events.append(self._finish(active, now))
-        return events
+            self._finish(active, now)
 
     def _let_go(self, active: Active, sequence: Sequence, keep: Keep) -> None:
         """Give a sequence's pages back, having entered into the tree what is to be kept."""
@@ -274,25 +277,28 @@ class Scheduler:
             self._tree.drop_unheld(node, "explicit")
             node, computed = self._tree.root, 0
         if active.session is not None and active.request.use_cache and sequence.index == 0:
-            self._sessions.settle(active.session, sequence.ids, computed, node)
+            prompt_tokens = len(active.request.prompt_ids)
+            self._sessions.settle(active.session, sequence.ids, prompt_tokens, computed, node)
 
     def _sequence(self, active: Active, index: int, lease: Lease) -> Sequence:
         return Sequence(index, lease, self._make_transcript(active.request), active.request.prompt_ids)
 
-    def _finish(self, active: Active, now: float) -> Terminal:
+    def _finish(self, active: Active, now: float) -> None:
         completions = tuple(active.completions[index] for index in sorted(active.completions))
         self._end(active, completions[0].finish_reason, now)
-        return Finished(active.id, completions, active.usage(), active.cache_report(), active.timings(now))
+        usage, cache, timings = active.usage(), active.cache_report(), active.timings(now)
+        self._events.append(Finished(active.id, completions, usage, cache, timings))
 
-    def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> list[RequestEvent]:
-        return [self._fail(active, code, now) for active in actives]
+    def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> None:
+        for active in actives:
+            self._fail(active, code, now)
 
-    def _fail(self, active: Active, code: FailureCode, now: float) -> Terminal:
+    def _fail(self, active: Active, code: FailureCode, now: float) -> None:
         for sequence in active.sequences:
             self._let_go(active, sequence, KEPT_ON_FAILURE.get(code, "all"))
         active.sequences = []
         self._end(active, code, now)
-        return Failed(active.id, code, active.usage(), active.timings(now))
+        self._events.append(Failed(active.id, code, active.usage(), active.timings(now)))
 
     def _end(self, active: Active, outcome: str, now: float) -> None:
         if active.promise is not None:

@@ -201,7 +201,8 @@ def _as_list(stop: Any) -> Any:
 
 
 class CompletionRequest(Body):
-    """The body of `POST /v1/completions`. `ignore_eos` is an addition to OpenAI's fields."""
+    """The body of `POST /v1/completions`. OpenAI's fields, and two that load clients send: `ignore_eos` and
+    `repetition_penalty`."""
 
     prompt: str = Field(min_length=1, description="The text to continue.")
     model: str | None = Field(None, description="A served name; without it the served model.")
@@ -239,6 +240,7 @@ class CompletionRequest(Body):
     echo: bool | None = Field(None, description="Whether the prompt is returned too.")
     logprobs: int | None = Field(None, ge=0, le=5, description="How many log-probabilities to return.")
     suffix: str | None = Field(None, description="The text that follows the completion.")
+    repetition_penalty: float | None = Field(None, gt=0, le=2, description="As in `/generate`.")
     presence_penalty: float | None = Field(None, ge=-2, le=2, description="As in `/generate`.")
     frequency_penalty: float | None = Field(None, ge=-2, le=2, description="As in `/generate`.")
     logit_bias: dict[str, Bias] | None = Field(None, max_length=1024, description="As in `/generate`.")

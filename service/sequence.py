@@ -2,7 +2,7 @@
 
 The one place where state changes while a request runs. Knows token ids, text and times that it is given; knows nothing
 of tensors, HTTP or threads.
-Always: a sequence's lease holds the positions of prompt and generated tokens except the last generated one.
+Always: once a sequence decodes, its lease holds the positions of its ids except the last generated one.
 """
 
 from dataclasses import dataclass, field

@@ -7,6 +7,7 @@ seen to be gone and new work is refused with a reason; a second signal ends at o
 import asyncio
 import logging
 import signal
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -77,5 +78,7 @@ def run_server(service: Service, settings: Settings) -> int:
         timeout_graceful_shutdown=CLOSE_S,
     )
     server = DrainingServer(config, runtime, settings.drain_s)
-    asyncio.run(server.serve_until_drained())
+    # uvicorn leaves by SystemExit when it cannot listen, and has said why.
+    with suppress(SystemExit):
+        asyncio.run(server.serve_until_drained())
     return 0 if server.started else 1

@@ -15,12 +15,15 @@ from service.request import CacheReason, EvictionReason, SessionInfo
 class Session:
     """What one name stands for between turns."""
 
-    __slots__ = ("busy", "computed", "id", "ids", "last_used", "node", "parent")
+    __slots__ = ("busy", "computed", "id", "ids", "last_used", "node", "parent", "prompt_tokens")
 
     def __init__(self, session_id: str, node: Node, now: float, parent: str | None = None) -> None:
         self.id = session_id
         self.ids: tuple[int, ...] = ()
+        """Prompt and answer of the last turn."""
+        self.prompt_tokens = 0
         self.computed = 0
+        """How many of `ids` ran."""
         self.node = node
         self.busy = False
         self.last_used = now
@@ -76,26 +79,25 @@ class Sessions:
     def turn(self, session: Session, prompt: Sequence[int], match: Match) -> Turn:
         """Leave the session's old path for `prompt`, dropping at once what differs and nobody else holds."""
         partial, old = match.partial, session.node
-        continues = partial is not None and any(node is partial for node in old.path())
         common = common_prefix(session.ids, prompt)
         reason = self._reason(session, prompt, common, match)
         old.sessions.discard(session)
         session.node = self._tree.root
-        evicted = self._tree.drop_unheld(old, "edit", keep=common, spare=partial)
-        if not continues or partial is None:
-            take_over = without_session(self._tree, match).take_over
-        else:
-            take_over = self._tree.is_unheld(partial)
-            if take_over and partial.end > common:
-                self._tree.count_evicted("edit", partial.end - common)
-                evicted += partial.end - common
+        # The old node may be longer than the session's ids, and then the match may reach past them.
+        evicted = self._tree.drop_unheld(old, "edit", keep=common, spare=(match.node, partial))
+        take_over = without_session(self._tree, match).take_over
+        if not take_over and partial is not None and partial in old.path() and self._tree.is_unheld(partial):
+            take_over = True
+            overwritten = partial.end - max(common, match.tokens)
+            self._tree.count_evicted("edit", overwritten)
+            evicted += overwritten
         changed = common if common < len(session.ids) else None
         return Turn(take_over, evicted, changed, reason)
 
-    def settle(self, session: Session, ids: Sequence[int], computed: int, node: Node) -> None:
-        """Remember a turn: its ids, of which the first `computed` ran, kept down to `node`."""
+    def settle(self, session: Session, ids: Sequence[int], prompt_tokens: int, computed: int, node: Node) -> None:
+        """Remember a turn: its prompt and answer, of which the first `computed` ids ran, kept down to `node`."""
         session.node.sessions.discard(session)
-        session.ids, session.computed, session.node = tuple(ids), computed, node
+        session.ids, session.prompt_tokens, session.computed, session.node = tuple(ids), prompt_tokens, computed, node
         node.sessions.add(session)
 
     def describe(self, session: Session, now: float) -> SessionInfo:
@@ -112,11 +114,13 @@ class Sessions:
         return tuple(self.describe(session, now) for session in self._sessions.values())
 
     def fork(self, session: Session, new_id: str, now: float) -> Session:
-        """A second name for the same ids and node; no page is copied."""
+        """A second name for the same ids and node; no page is copied. The first one counts as used."""
+        self._touch(session, now)
+        child = Session(new_id, session.node, now, parent=session.id)
+        self.settle(child, session.ids, session.prompt_tokens, session.computed, session.node)
+        # The child holds on to the node, so that its source may be the one to go.
         self._make_room()
-        child = self._sessions[new_id] = Session(new_id, session.node, now, parent=session.id)
-        child.ids, child.computed = session.ids, session.computed
-        child.node.sessions.add(child)
+        self._sessions[new_id] = child
         return child
 
     def forget(self, session: Session, reason: EvictionReason) -> None:
@@ -152,6 +156,6 @@ class Sessions:
             return "prefix" if match.tokens else "cold"
         if match.tokens < min(common, session.computed, len(prompt) - 1):
             return "evicted"
-        if common == len(prompt):
+        if common == len(prompt) == session.prompt_tokens:
             return "identical"
         return "edit" if common < len(session.ids) else "append"

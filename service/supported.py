@@ -31,6 +31,7 @@ COMPLETION_VALUES: Mapping[str, tuple[Any, ...]] = {
     "echo": (None, False),
     "logprobs": (None,),
     "suffix": (None,),
+    "repetition_penalty": (None, 1),
     "presence_penalty": (None, 0),
     "frequency_penalty": (None, 0),
     "logit_bias": (None, {}),

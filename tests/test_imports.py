@@ -34,6 +34,24 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 }
 """The files that may import each of these, as patterns."""
 
+ENGINE_ROOM = [
+    "admission",
+    "engine",
+    "lease",
+    "plan",
+    "prefix_tree",
+    "request",
+    "runtime",
+    "scheduler",
+    "sequence",
+    "sessions",
+    "step_budget",
+    "step_report",
+    "tally",
+]
+MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors")}
+"""Data flows one way: what is on its way into the engine, and nothing of the door that sends it."""
+
 NATIVE_PATH = [
     "service.app",
     "service.cli.main",
@@ -94,6 +112,14 @@ def test_the_model_imports_neither_service_nor_tests(package: str) -> None:
 
 def test_the_service_imports_no_tests() -> None:
     assert [] == importers("tests", "service")
+
+
+@pytest.mark.parametrize("module", ENGINE_ROOM)
+def test_the_engine_room_knows_nothing_of_the_door(module: str) -> None:
+    (file,) = [file for file in source_files("service") if file.name == f"service/{module}.py"]
+    known = {name for name, _ in imports_of(file) if name.split(".")[0] == "service"}
+
+    assert set() == known - MAY_BE_KNOWN_TO_IT
 
 
 @pytest.mark.parametrize("package", ONLY_IN)

@@ -101,23 +101,27 @@ void store_rows(float* y, __m256 low, __m256 high, int rows) {
   for (int row = 0; row < rows; ++row) y[row] = all[row];
 }
 
+// The next block is fetched while this one is multiplied: as near as it gets for one pass over it, else no nearer than needed.
+template <typename F, int Tokens>
+[[gnu::always_inline]] inline void prefetch_ahead(const std::uint8_t* codes, const std::uint8_t* scales, int groups) {
+  if constexpr (Tokens > 2) {
+    prefetch_group<F, _MM_HINT_T1>(codes, scales, groups);
+  } else {
+    constexpr int most = 8192 / F::code_step;  // a quarter of the first-level cache
+    prefetch_group<F, _MM_HINT_T0>(codes, scales, groups < most ? groups : most);
+  }
+}
+
 // A block of 16 rows by Tokens tokens of one tile, from `lane` on.
 template <typename F, int Tokens>
 void multiply_tile(const std::uint8_t* codes, const std::uint8_t* scales, int groups, const TokenGroup* x, int lane, float* y,
-                   std::size_t y_stride, int rows) {
+                   std::size_t y_stride, int rows, bool fetch_ahead) {
   __m256 acc[2][Tokens];
   for (auto& half : acc) {
     for (auto& sum : half) sum = _mm256_setzero_ps();
   }
-#ifdef PFH
-  const long code_ahead = PFD ? PFD : (long)groups * F::code_step, scale_ahead = PFD ? PFD/4 : (long)groups * F::scale_step;
-#endif
   for (int group = 0; group < groups; ++group, ++x) {
-#ifdef PFH
-#pragma GCC unroll 8
-    for (int line = 0; line < F::code_step / 64; ++line) _mm_prefetch(reinterpret_cast<const char*>(codes + code_ahead + 64 * line), PFH);
-    _mm_prefetch(reinterpret_cast<const char*>(scales + scale_ahead), PFH);
-#endif
+    if (fetch_ahead) prefetch_ahead<F, Tokens>(codes, scales, groups);
     __m256i dot[2][Tokens];
     if constexpr (F::eight_bits) {
       dot_eight_bits<Tokens>(codes, x->codes[lane], dot);

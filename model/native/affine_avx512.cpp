@@ -45,21 +45,21 @@ void unpack_group(const std::uint8_t* codes, __m512i (&weights)[8]) {
   }
 }
 
+// With three tokens or more the next block is fetched into the second-level cache; with fewer, bound by memory, the machine's
+// own prefetching is the best.
+template <typename F, int Tokens>
+[[gnu::always_inline]] inline void prefetch_ahead(const std::uint8_t* codes, const std::uint8_t* scales, int groups) {
+  if constexpr (Tokens > 2) prefetch_group<F, _MM_HINT_T1>(codes, scales, groups);
+}
+
 // A block of 16 rows, of which `rows` are written, by Tokens tokens of one tile, from `lane` on.
 template <typename F, int Tokens>
 void multiply_tile(const std::uint8_t* codes, const std::uint8_t* scales, int groups, const TokenGroup* x, int lane, float* y,
-                   std::size_t y_stride, int rows) {
+                   std::size_t y_stride, int rows, bool fetch_ahead) {
   __m512 acc[Tokens];
   for (auto& sum : acc) sum = _mm512_setzero_ps();
-#ifdef PFH
-  const long code_ahead = PFD ? PFD : (long)groups * F::code_step, scale_ahead = PFD ? PFD/4 : (long)groups * F::scale_step;
-#endif
   for (int group = 0; group < groups; ++group, ++x) {
-#ifdef PFH
-#pragma GCC unroll 8
-    for (int line = 0; line < F::code_step / 64; ++line) _mm_prefetch(reinterpret_cast<const char*>(codes + code_ahead + 64 * line), PFH);
-    _mm_prefetch(reinterpret_cast<const char*>(scales + scale_ahead), PFH);
-#endif
+    if (fetch_ahead) prefetch_ahead<F, Tokens>(codes, scales, groups);
     __m512i weights[8];
     unpack_group<F::eight_bits>(codes, weights);
     const __m512 d = load_scales<F::half_scales>(scales, 0);

@@ -2,6 +2,8 @@
 // of it has internal linkage: no other file may end up with this code.
 #pragma once
 
+#include <immintrin.h>
+
 #include "affine.hpp"
 
 namespace tane {
@@ -14,9 +16,20 @@ struct Form {
   static constexpr int scale_step = (Centred ? 16 : 32) * (HalfScales ? 2 : 4);
 };
 
-// A block of 16 rows, of which `rows` are written, by a number of tokens of one tile, from `lane` on.
+// A block of 16 rows, of which `rows` are written, by a number of tokens of one tile, from `lane` on; may ask for the memory of
+// the next block meanwhile.
 using MultiplyTile = void (*)(const std::uint8_t* codes, const std::uint8_t* scales, int groups, const TokenGroup* x, int lane,
-                              float* y, std::size_t y_stride, int rows);
+                              float* y, std::size_t y_stride, int rows, bool fetch_ahead);
+
+// Asks for the lines of the group that comes `ahead` groups later; past the end of the weights that does nothing.
+template <typename F, _mm_hint Hint>
+[[gnu::always_inline]] inline void prefetch_group(const std::uint8_t* codes, const std::uint8_t* scales, int ahead) {
+  codes += static_cast<std::ptrdiff_t>(ahead) * F::code_step;
+  scales += static_cast<std::ptrdiff_t>(ahead) * F::scale_step;
+#pragma GCC unroll 8
+  for (int line = 0; line < F::code_step / 64; ++line) _mm_prefetch(reinterpret_cast<const char*>(codes + 64 * line), Hint);
+  _mm_prefetch(reinterpret_cast<const char*>(scales), Hint);
+}
 
 struct Tiles {  // for one form: by_tokens[n - 1] multiplies n tokens, n up to `most`
   MultiplyTile by_tokens[tile_tokens];
@@ -27,12 +40,15 @@ inline int form_index(AffineForm form) { return 4 * form.eight_bits + 2 * form.c
 
 // One block by one tile, in as few equal parts as the registers allow.
 inline void multiply_lanes(const Tiles& tiles, const std::uint8_t* codes, const std::uint8_t* scales, int groups,
-                           const TokenGroup* x, int lane, int lane_end, float* y, std::size_t y_stride, int rows) {
+                           const TokenGroup* x, int lane, int lane_end, float* y, std::size_t y_stride, int rows,
+                           bool fetch_ahead) {
   int parts = (lane_end - lane + tiles.most - 1) / tiles.most;
   for (; parts > 0; --parts) {
     const int tokens = (lane_end - lane + parts - 1) / parts;
-    tiles.by_tokens[tokens - 1](codes, scales, groups, x, lane, y + static_cast<std::size_t>(lane) * y_stride, y_stride, rows);
+    tiles.by_tokens[tokens - 1](codes, scales, groups, x, lane, y + static_cast<std::size_t>(lane) * y_stride, y_stride, rows,
+                               fetch_ahead);
     lane += tokens;
+    fetch_ahead = false;
   }
 }
 
@@ -59,7 +75,7 @@ inline void multiply_range(const Tiles& tiles, const AffineWeights& weights, con
         const int lane = token < token_begin ? token_begin - token : 0;
         const int lane_end = token + tile_tokens > token_end ? token_end - token : tile_tokens;
         multiply_lanes(tiles, codes, scales, x.groups, x.tiles + static_cast<std::size_t>(tile) * groups, lane, lane_end,
-                       y + static_cast<std::size_t>(token) * y_stride + row, y_stride, rows);
+                       y + static_cast<std::size_t>(token) * y_stride + row, y_stride, rows, tile == first);
       }
     }
   }

@@ -1,5 +1,5 @@
 // The two forms of pages for attention with vectors: how queries are prepared, scores scaled, and weights of values made.
-// Only for files compiled with AVX2, FMA and F16C.
+// Only for the file of attention that is compiled with AVX2, FMA and F16C.
 #pragma once
 
 #include "attention.hpp"
@@ -8,6 +8,7 @@
 #include "vector_math_avx2.hpp"
 
 namespace tane {
+namespace {
 
 constexpr int most_width = 256;
 
@@ -23,22 +24,22 @@ struct Query {
   int count;    // how many positions of the block it may see
 };
 
-static inline __m256i first_lanes(int count) {
+inline __m256i first_lanes(int count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-static inline __m256i magnitudes(__m256 x) {  // the bits of |x|, which order like the numbers and put NaN on top
+inline __m256i magnitudes(__m256 x) {  // the bits of |x|, which order like the numbers and put NaN on top
   return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7FFFFFFF));
 }
 
-static inline float greatest_magnitude(const float* x, int width) {
+inline float greatest_magnitude(const float* x, int width) {
   __m256i tops = _mm256_setzero_si256();
   for (int i = 0; i < width; i += 8) tops = _mm256_max_epi32(tops, magnitudes(_mm256_loadu_ps(x + i)));
   return float_of_bits(static_cast<std::uint32_t>(greatest_of_8(tops)));
 }
 
 // Rounds a multiple of 8 numbers to int16; what is written for numbers that are not finite does not matter.
-static inline void round_to_codes(const float* x, int count, float inverse, std::int16_t* codes) {
+inline void round_to_codes(const float* x, int count, float inverse, std::int16_t* codes) {
   const __m256 factor = _mm256_set1_ps(inverse);
   for (int i = 0; i < count; i += 8) {
     const __m256i whole = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), factor));
@@ -133,4 +134,5 @@ struct Half {
   static __m256 output(const Sum* sums, __m256) { return _mm256_load_ps(sums); }
 };
 
+}  // namespace
 }  // namespace tane

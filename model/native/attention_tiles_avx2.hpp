@@ -1,6 +1,6 @@
 // The inner products of attention: pages times the prepared numbers of 1 to 6 queries, lanes being positions (keys) or inputs
 // (values). Register tiles differ in shape only: int8 pages give exact integers, float16 pages one chain of fma for each lane.
-// Only for files compiled with AVX2, FMA and F16C.
+// Only for the file of attention that is compiled with AVX2, FMA and F16C.
 #pragma once
 
 #include <immintrin.h>
@@ -11,6 +11,7 @@
 #include "float16.hpp"
 
 namespace tane {
+namespace {
 
 // Rows of a matrix that lies in up to four pieces (pages): piece[i] holds rows i · piece_rows and on, `row_numbers` apart.
 // ahead[i] is where the same numbers of the next block stand: they are fetched while these are worked on.
@@ -22,13 +23,13 @@ struct Pieces {
   std::ptrdiff_t row_numbers;
 };
 
-static inline void fetch(const void* address) { _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0); }
+inline void fetch(const void* address) { _mm_prefetch(static_cast<const char*>(address), _MM_HINT_T0); }
 
 constexpr int most_queries_of_a_tile = 6;
 
 // sums[n][lane] = Σ over rows of the int8 pair (row, lane) times the int16 pair (n, row).
 template <int queries, int vectors>
-static inline void int8_tile(const Pieces<std::int8_t>& matrix, int lane, const std::int16_t* codes, std::ptrdiff_t codes_stride,
+inline void int8_tile(const Pieces<std::int8_t>& matrix, int lane, const std::int16_t* codes, std::ptrdiff_t codes_stride,
                              std::int32_t* sums, std::ptrdiff_t sums_stride) {
   __m256i sum[queries][vectors];
 #pragma GCC unroll 6
@@ -66,7 +67,7 @@ static inline void int8_tile(const Pieces<std::int8_t>& matrix, int lane, const 
 
 // sums[n][lane] = the chain of fma over rows, ascending, of the half (row, lane) times the float (n, row).
 template <int queries, int vectors>
-static inline void float16_tile(const Pieces<Float16>& matrix, int lane, const float* numbers, std::ptrdiff_t numbers_stride,
+inline void float16_tile(const Pieces<Float16>& matrix, int lane, const float* numbers, std::ptrdiff_t numbers_stride,
                                 float* sums, std::ptrdiff_t sums_stride) {
   __m256 sum[queries][vectors];
 #pragma GCC unroll 6
@@ -99,20 +100,20 @@ static inline void float16_tile(const Pieces<Float16>& matrix, int lane, const f
 }
 
 template <int queries, int vectors>
-static inline void tile(const Pieces<std::int8_t>& matrix, int lane, const std::int16_t* codes, std::ptrdiff_t codes_stride,
+inline void tile(const Pieces<std::int8_t>& matrix, int lane, const std::int16_t* codes, std::ptrdiff_t codes_stride,
                         std::int32_t* sums, std::ptrdiff_t sums_stride) {
   int8_tile<queries, vectors>(matrix, lane, codes, codes_stride, sums, sums_stride);
 }
 
 template <int queries, int vectors>
-static inline void tile(const Pieces<Float16>& matrix, int lane, const float* numbers, std::ptrdiff_t numbers_stride, float* sums,
+inline void tile(const Pieces<Float16>& matrix, int lane, const float* numbers, std::ptrdiff_t numbers_stride, float* sums,
                         std::ptrdiff_t sums_stride) {
   float16_tile<queries, vectors>(matrix, lane, numbers, numbers_stride, sums, sums_stride);
 }
 
 // Covers `lanes` lanes, a multiple of 8, with tiles of at most 12 vector sums.
 template <int queries, typename Page, typename Number, typename Sum>
-static inline void cover(const Pieces<Page>& matrix, int lanes, const Number* numbers, std::ptrdiff_t numbers_stride, Sum* sums,
+inline void cover(const Pieces<Page>& matrix, int lanes, const Number* numbers, std::ptrdiff_t numbers_stride, Sum* sums,
                          std::ptrdiff_t sums_stride) {
   constexpr int wide_queries = sizeof(Page) == 1 ? 2 : 3;  // sums, numbers and products of a tile fit 16 registers
   constexpr int vectors = queries <= wide_queries ? 4 : 2;
@@ -122,7 +123,7 @@ static inline void cover(const Pieces<Page>& matrix, int lanes, const Number* nu
 }
 
 template <typename Page, typename Number, typename Sum>
-static void products(const Pieces<Page>& matrix, int lanes, int queries, const Number* numbers, std::ptrdiff_t numbers_stride,
+void products(const Pieces<Page>& matrix, int lanes, int queries, const Number* numbers, std::ptrdiff_t numbers_stride,
                      Sum* sums, std::ptrdiff_t sums_stride) {
   switch (queries) {
     case 1: return cover<1>(matrix, lanes, numbers, numbers_stride, sums, sums_stride);
@@ -134,4 +135,5 @@ static void products(const Pieces<Page>& matrix, int lanes, int queries, const N
   }
 }
 
+}  // namespace
 }  // namespace tane

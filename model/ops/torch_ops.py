@@ -76,7 +76,7 @@ class TorchOps:
         return functional.rms_norm(x, gain.shape, gain, epsilon)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        if not self._is_for_onednn or not len(x):
+        if not self._is_for_onednn:
             return functional.linear(x, weight)
         if len(x) <= FEW_ROWS:
             return _few_rows_linear(x, weight)

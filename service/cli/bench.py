@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.cli.console import Failure, count_bar, harmless, results, write_json
-from service.cli.options import integer_list
+from service.cli.options import address, integer_list
 from service.cli.statistics import Summary
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ MILLISECONDS = 1000
 
 
 @click.command()
-@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server's address.")
+@click.option(
+    "--url", callback=address, default="http://127.0.0.1:8000", show_default=True, help="The server's address."
+)
 @click.option("--model", help="Model to ask for; default: the first that the server lists.")
 @click.option(
     "--concurrency",
@@ -82,8 +84,6 @@ def bench(url: str, seed: int | None, timeout: float, as_json: bool, **options: 
     """
     from service.cli.load import LoadError, LoadPlan, run_load
 
-    if not url.startswith(("http://", "https://")):
-        raise click.BadParameter("must begin with http:// or https://", param_hint="--url")
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     plan = LoadPlan(url=url, seed=seed, timeout_s=timeout, **options)
     if plan.requests is not None and plan.requests < max(plan.concurrency):

@@ -5,6 +5,7 @@ Always: names, help and defaults come from where the field is defined, and there
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -32,6 +33,18 @@ def settings_options(*names: str) -> Callable[[Command], Command]:
 def _click_option(option: Option) -> Callable[[Command], Command]:
     default = "" if option.default is None else f"  [default: {option.default}]"
     return click.option(option.flag, option.name, metavar=option.metavar, help=option.description + default)
+
+
+def address(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """A click callback: a server's address, as far as it can be judged without calling there."""
+    try:
+        parts = urlsplit(value)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise click.BadParameter("must be an address such as http://127.0.0.1:8000")
+    return value
 
 
 def integer_list(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:

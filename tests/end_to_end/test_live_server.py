@@ -148,7 +148,9 @@ def test_the_openai_client_completes_and_streams(live: Live) -> None:
 
 def test_a_client_that_goes_away_frees_its_pages(live: Live) -> None:
     with live.client() as client:
-        with client.stream("POST", "/generate", json={"prompt": TEXT, "max_new_tokens": 1500, "stream": True}) as stream:
+        with client.stream(
+            "POST", "/generate", json={"prompt": TEXT, "max_new_tokens": 1500, "stream": True}
+        ) as stream:
             next(stream.iter_lines())
         live.wait_until_idle()
 

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -120,17 +121,26 @@ def _read_until_cut(url: str) -> None:
         return
 
 
+def serve_to_its_end(model_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """A server process that ends by itself."""
+    command = [TANE, "serve", "--model", str(model_path), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_ends_the_process_with_1(model_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = serve_to_its_end(model_path, "--port", str(taken.getsockname()[1]))
+
+    assert ended.returncode == 1
+    assert "address already in use" in ended.stderr
+
+
 def test_a_model_file_that_is_none_ends_the_process_with_one_line(tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF" + b"\xff" * 60)
 
-    ended = subprocess.run(
-        [TANE, "serve", "--model", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = serve_to_its_end(path)
 
     assert ended.returncode == 2
     assert "broken.gguf" in ended.stderr

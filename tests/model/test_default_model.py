@@ -16,6 +16,7 @@ from model.ops.torch_ops import TorchOps
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from tests.paged_sequence import PagedSequence
+from tests.reference.transformers_model import transformers_model
 
 pytestmark = pytest.mark.slow
 
@@ -59,20 +60,7 @@ def runner(checkpoint: Checkpoint) -> ModelRunner:
 
 @pytest.fixture(scope="module")
 def peer(checkpoint: Checkpoint, default_model_path: Path) -> Any:
-    """The model of `transformers` with the configuration and weights that it reads from the file."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
-
-    load: Any = load_gguf_checkpoint  # it has no annotations
-    with torch.device("meta"):
-        parameter_names = LlamaForCausalLM(LlamaConfig(num_hidden_layers=checkpoint.config.layer_count))
-    read = load(str(default_model_path), return_tensors=True, model_to_load=parameter_names)
-    weights = read["tensors"]
-    model: Any = LlamaForCausalLM(LlamaConfig(**read["config"]))
-    model.load_state_dict({"lm_head.weight": weights["model.embed_tokens.weight"], **weights})
-    model.eval()
-    model.generation_config.eos_token_id = None  # so that every text has its full length
-    return model
+    return transformers_model(default_model_path, checkpoint.config.layer_count)
 
 
 def our_greedy(runner: ModelRunner, prompt_ids: Sequence[int]) -> Greedy:
@@ -131,7 +119,6 @@ def test_greedy_texts_and_their_logits_are_those_of_transformers(
 
     places = {name: near_ties(runner, peer, prompt_ids) for name, prompt_ids in prompts.items()}
 
-    print(places)
     assert sum(len(found) for found in places.values()) <= 1, places
 
 

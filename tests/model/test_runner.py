@@ -16,7 +16,7 @@ from tests.reference import forward as reference
 from tests.tiny_model import TinyShape
 
 CHECKPOINT = memory_checkpoint(TinyShape(context=4096))
-LENGTHS = (1, 31, 32, 33, 64, 65, 130)
+LENGTHS = (65, 1, 130, 32, 64, 33, 31)
 PAGE_COUNT = 90
 
 

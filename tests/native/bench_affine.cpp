@@ -64,6 +64,15 @@ Model random_model(AffineForm form, AffineForm head_form) {
 void apply(Pool& pool, const AffineKernels& kernels, const AffineWeights& weights, const float* x, int tokens, const Activations& codes,
            float* y) {
   const auto inputs = static_cast<std::size_t>(weights.inputs);
+  static int TC = getenv("TC") ? atoi(getenv("TC")) : 0;
+  if (TC && tokens >= 2 * TC) {
+    pool.run((tokens + TC - 1) / TC, [&](int chunk) {
+      const int begin = chunk * TC, end = begin + TC < tokens ? begin + TC : tokens;
+      kernels.quantise(x, inputs, begin, end, codes);
+      kernels.multiply(weights, codes, begin, end, 0, affine_blocks(weights.outputs), y, static_cast<std::size_t>(weights.outputs));
+    });
+    return;
+  }
   if (tokens <= 4) {
     kernels.quantise(x, inputs, 0, tokens, codes);
   } else {

@@ -2,6 +2,7 @@
 
 import pytest
 
+from model.kv_cache import BooksError
 from service.request import (
     Delta,
     Failed,
@@ -20,7 +21,6 @@ from tests.engine_fakes import (
 )
 
 PROMPT = tuple(2 + index % 36 for index in range(600))
-BOUNDARIES = (31, 32, 33, 63, 64, 65)
 
 
 def test_a_nan_fails_its_own_request_only() -> None:
@@ -177,6 +177,10 @@ def test_past_the_limit_the_session_longest_unused_is_forgotten() -> None:
     assert [info.id for info in engine.command(ListSessions("l")).sessions] == ["b", "c"]
 
 
+def fail(*_: object, **__: object) -> None:
+    raise BooksError("injected")
+
+
 def test_after_its_own_fault_the_engine_begins_again_with_everyone_answered() -> None:
     engine, _ = make_engine()
     engine.submit(make_request(PROMPT[:100], session_id="s"), 0.0)
@@ -185,6 +189,55 @@ def test_after_its_own_fault_the_engine_begins_again_with_everyone_answered() ->
     events, report = engine.recover("engine_failed")
 
     assert [event.code for event in events if isinstance(event, Failed)] == ["engine_failed"]
-    assert report.outcomes == ("engine_failed",)
+    assert (report.outcomes, report.running, report.queued) == (("engine_failed",), 0, 0)
     later = make_request(PROMPT[:100], session_id="s")
     assert ids_of(run(engine, later)) == expected_ids(later)
+
+
+def test_what_had_ended_before_the_engines_own_fault_keeps_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _ = make_engine()
+    engine.submit(make_request(PROMPT[:5], max_new_tokens=1), 0.0)
+    monkeypatch.setattr(engine, "check_books", fail)
+    with pytest.raises(BooksError):
+        engine.step()
+
+    events, report = engine.recover("engine_failed")
+
+    assert [type(event) for event in events] == [Finished]
+    assert report.outcomes == ("length",)
+
+
+def test_a_request_that_fails_while_it_is_queued_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _ = make_engine()
+    monkeypatch.setattr("service.sessions.Sessions.open", fail)
+    with pytest.raises(BooksError):
+        engine.submit(make_request(PROMPT[:5], session_id="s"), 0.0)
+
+    (event,), _ = engine.recover("engine_failed")
+
+    assert isinstance(event, Failed)
+
+
+def test_a_request_that_fails_while_it_is_admitted_is_answered_for_what_was_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, _ = make_engine()
+    engine.submit(make_request(PROMPT[:5]), 0.0)
+    monkeypatch.setattr("service.lease.Lease.attach", fail)
+    with pytest.raises(BooksError):
+        engine.step()
+
+    (event,), report = engine.recover("engine_failed")
+
+    assert isinstance(event, Failed)
+    assert event.usage.prompt_tokens == report.prompt_tokens
+
+
+def test_stopping_ends_and_reports_everything() -> None:
+    engine, _ = make_engine()
+    engine.submit(make_request(PROMPT[:5]), 0.0)
+
+    events, report = engine.stop()
+
+    assert [event.code for event in events if isinstance(event, Failed)] == ["engine_stopped"]
+    assert report.outcomes == ("engine_stopped",)

@@ -8,6 +8,7 @@ from service.request import (
     DescribeSession,
     Finished,
     ForkSession,
+    ListSessions,
 )
 from tests.engine_fakes import (
     expected_ids,
@@ -123,6 +124,48 @@ def test_a_fork_shares_pages_and_copies_the_tail_only_when_it_goes_on() -> None:
 
     assert finished.cache.computed_tokens == 2
     assert [len(batch.copies) for batch in model.batches if batch.copies] == [1]
+
+
+def test_a_fork_at_the_limit_forgets_another_session_than_its_source() -> None:
+    engine, _ = make_engine(max_sessions=2)
+    for name in ("source", "other"):
+        run(engine, make_request(PROMPT[:40], session_id=name))
+
+    engine.command(ForkSession("c", "source", "child"))
+
+    assert [info.id for info in engine.command(ListSessions("l")).sessions] == ["source", "child"]
+
+
+def test_where_only_one_session_may_be_a_fork_takes_its_sources_place() -> None:
+    engine, _ = make_engine(max_sessions=1)
+    run(engine, make_request(PROMPT[:40], session_id="source"))
+    engine.command(ForkSession("c", "source", "child"))
+
+    finished = run(engine, make_request((*PROMPT[:40], 9), session_id="child"))
+
+    assert [info.id for info in engine.command(ListSessions("l")).sessions] == ["child"]
+    assert finished.cache.reused_tokens == 40
+
+
+@pytest.mark.parametrize("kept", [20, 32])
+def test_a_turn_may_reuse_more_than_its_session_computed(kept: int) -> None:
+    """A session may end inside a longer page that others left behind; a turn drops nothing of what it matches."""
+    engine, _ = make_engine()
+    run(engine, make_request(PROMPT[:kept], max_new_tokens=1))
+    run(engine, make_request(PROMPT[:10], max_new_tokens=1, session_id="s"))
+
+    finished = run(engine, make_request(PROMPT[: kept + 5], session_id="s"))
+
+    assert (finished.cache.reused_tokens, finished.cache.evicted_tokens) == (kept, 0)
+
+
+def test_a_prompt_cut_short_is_an_edit() -> None:
+    engine, _ = make_engine()
+    run(engine, make_request(PROMPT[:100], session_id="s"))
+
+    finished = run(engine, make_request(PROMPT[:50], session_id="s"))
+
+    assert (finished.cache.reason, finished.cache.first_changed_token) == ("edit", 50)
 
 
 def test_a_cold_request_with_a_cached_prefix_says_so() -> None:

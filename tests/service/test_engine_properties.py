@@ -21,7 +21,7 @@ from service.request import (
 from tests.engine_fakes import NAN, HandClock, expected_ids, ids_of, make_engine, make_request
 
 PAGES = 24
-SESSIONS = ("a", "b", "c")
+SESSIONS = ("a", "b", "c", "d")
 LENGTHS = st.sampled_from((1, 2, 31, 32, 33, 63, 64, 65, 96, 100, 150))
 
 
@@ -42,8 +42,8 @@ class EngineLife(RuleBasedStateMachine):
     @rule(
         history=st.integers(0, 50),
         length=LENGTHS,
-        suffix=st.lists(st.integers(2, 38), max_size=40),
-        new=st.integers(1, 70),
+        suffix=st.just([]) | st.lists(st.integers(2, 38), max_size=40),
+        new=st.just(1) | st.integers(1, 70),
         samples=st.sampled_from((1, 1, 1, 2, 3)),
         session=st.sampled_from((None, *SESSIONS)),
         use_cache=st.sampled_from((True, True, True, False)),

@@ -146,11 +146,11 @@ def test_a_whole_surrogate_pair_is_a_character() -> None:
     ],
 )
 def test_hostile_megabytes_take_linear_time(raw: bytes) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with suppress(ServiceError):
         parse(raw)
 
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_a_body_in_pieces_is_joined() -> None:

@@ -35,6 +35,7 @@ REFUSED: Mapping[str, Any] = {
     "echo": True,
     "logprobs": 0,
     "suffix": "x",
+    "repetition_penalty": 1.1,
     "presence_penalty": 0.5,
     "frequency_penalty": 0.5,
     "logit_bias": {"5": 1.0},

@@ -1,13 +1,14 @@
 """The engine thread and the event loop: every accepted request is answered, whatever happens between them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
 from service.admission import Ledger
-from service.errors import Draining, SessionBusy
+from service.errors import Draining, ServiceError, SessionBusy
 from service.request import Delta, Failed, Finished, GenerationRequest, ListSessions
 from service.runtime import Runtime, Ticket
 from service.step_report import StepReport
@@ -17,11 +18,13 @@ PROMPT = tuple(range(2, 32))
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[tuple[Runtime, PagedModel, list[StepReport]]]:
+async def running(
+    on_report: Callable[[StepReport], None] | None = None,
+) -> AsyncIterator[tuple[Runtime, PagedModel, list[StepReport]]]:
     engine, model = make_engine()
     reports: list[StepReport] = []
     ledger = Ledger(page_count=64, max_queue_tokens=1 << 20, max_sessions=8, clock=lambda: 0.0)
-    runtime = Runtime(engine, ledger, on_report=reports.append)
+    runtime = Runtime(engine, ledger, on_report=on_report or reports.append)
     runtime.start()
     try:
         yield runtime, model, reports
@@ -145,6 +148,86 @@ async def test_session_commands_are_answered_between_steps() -> None:
 
         assert [(info.id, info.busy) for info in answer.sessions] == [("s", True)]
         ticket.cancel()
+
+
+def fail(*_: object) -> None:
+    raise RuntimeError("injected")
+
+
+@contextmanager
+def broken(runtime: Runtime, method: str) -> Iterator[None]:
+    """A runtime whose engine has a fault in one of its methods."""
+    setattr(runtime._engine, method, fail)
+    yield
+    delattr(runtime._engine, method)
+
+
+@in_loop
+async def test_a_session_command_that_meets_a_fault_is_answered_and_the_next_one_works() -> None:
+    async with running() as (runtime, _, _):
+        with broken(runtime, "command"), pytest.raises(ServiceError) as raised:
+            await runtime.command(ListSessions("unlucky"))
+
+        assert raised.value.status == 500
+        assert (await runtime.command(ListSessions("next"))).sessions == ()
+
+
+@in_loop
+async def test_a_report_that_nobody_can_take_costs_no_answer() -> None:
+    async with running(on_report=fail) as (runtime, _, _):
+        for request_id in ("first", "second"):
+            assert isinstance(await terminal(runtime.submit(make_request(PROMPT, request_id=request_id))), Finished)
+
+
+@in_loop
+async def test_an_engine_that_cannot_begin_again_answers_everyone_and_accepts_no_more() -> None:
+    async with running() as (runtime, model, _):
+        model.fault = KeyboardInterrupt("like a panic in compiled code")
+        with broken(runtime, "recover"):
+            ended = await terminal(runtime.submit(make_request(PROMPT)))
+
+        assert isinstance(ended, Failed)
+        with pytest.raises(Draining):
+            runtime.submit(make_request(PROMPT, request_id="late"))
+        with pytest.raises(Draining):
+            await runtime.command(ListSessions("late"))
+
+
+@in_loop
+async def test_a_fault_while_stopping_answers_everyone_and_ends_the_thread() -> None:
+    async with running() as (runtime, _, _):
+        ticket = runtime.submit(slow())
+        await ticket.next_event()
+
+        with broken(runtime, "stop"):
+            await runtime.stop()
+
+        assert isinstance(await terminal(ticket), Failed)
+        assert not runtime.is_live
+
+
+@in_loop
+async def test_stopping_gives_up_an_engine_that_hangs() -> None:
+    """Everyone is answered once, also when the engine moves after all."""
+    surprises: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: surprises.append(context))
+    async with running() as (runtime, _, _):
+        go_on, step = threading.Event(), runtime._engine.step
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("service.runtime.STALL_S", 0.05)
+            patch.setattr(runtime._engine, "step", lambda: step() if go_on.wait(10) else None)
+            ticket = runtime.submit(make_request(PROMPT))
+            command = asyncio.create_task(runtime.command(ListSessions("l")))
+            await asyncio.sleep(0.02)
+            await runtime.stop()
+        ended = await terminal(ticket)
+        await asyncio.wait([command])
+        go_on.set()
+
+    assert isinstance(ended, Failed)
+    assert ended.code == "engine_stopped"
+    assert isinstance(command.exception(), Draining)
+    assert surprises == []
 
 
 @in_loop

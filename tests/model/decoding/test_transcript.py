@@ -1,6 +1,6 @@
 """What is final, what is held back and where a stop cuts, for every way to cut a text into tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from time import thread_time
 
@@ -114,6 +114,17 @@ def test_the_text_holds_no_stop_string(text: str, stop: list[str]) -> None:
     tokens = [bytes([byte]) for byte in text.encode()]
 
     assert not [s for s in stop if s in text_of(tokens, stop)]
+
+
+def splits_of(data: bytes) -> Iterator[list[bytes]]:
+    """Every way to cut the bytes into tokens."""
+    for chosen in range(2 ** (len(data) - 1)):
+        places = [0, *(place for place in range(1, len(data)) if chosen >> (place - 1) & 1), len(data)]
+        yield [data[start:end] for start, end in pairwise(places)]
+
+
+def test_every_split_of_characters_and_of_a_stop_gives_the_same_text() -> None:
+    assert {"é👍"} == {text_of(tokens, ["<€>"]) for tokens in splits_of("é👍<€>!".encode())}
 
 
 def test_text_without_stops_is_final_at_once() -> None:

@@ -97,6 +97,9 @@ def test_an_unreachable_server_fails_in_one_line() -> None:
     "arguments",
     [
         ["--url", "localhost:8000"],
+        ["--url", "http://"],
+        ["--url", "http://[::1"],
+        ["--url", "http://127.0.0.1:99999"],
         ["--concurrency", "0"],
         ["--concurrency", "a"],
         ["--concurrency", "8", "--requests", "4"],

