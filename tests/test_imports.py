@@ -26,7 +26,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "queue": CONCURRENCY,
     "concurrent": (),
     "multiprocessing": (),
-    "torch": ("model/ops/torch_ops.py", "model/ops/torch_*.py", "model/decoding/filters.py", "service/startup.py"),
+    "torch": ("model/ops/torch_ops.py", "model/ops/torch_*.py", "model/decoding/filters.py", "service/op_sets.py"),
     "transformers": (),
     "tokenizers": ("model/tokenizer.py",),
     "jinja2": ("model/chat.py",),

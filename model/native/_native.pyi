@@ -1,2 +1,65 @@
+import numpy as np
+from numpy.typing import NDArray
+
+DrawTuple = tuple[int, float, int, float, float, float, list[int], str, int]
+DrawnTuple = tuple[int, float, list[tuple[int, float]]]
+View = tuple[int, int, int]
+
 def philox_uniform(seed: int, sample: int, position: int) -> float:
     """A float64 in [0, 1) that depends on these three numbers only."""
+
+def best_isa() -> int:
+    """0 scalar, 1 AVX2, 2 AVX-512 with VNNI."""
+
+class Instruction:
+    def __init__(
+        self,
+        kind: str,
+        source: str,
+        asked: bool,
+        out: View,
+        a: View,
+        b: View,
+        c: View,
+        matrix: int,
+        vector: int,
+        layer: int,
+        epsilon: float,
+    ) -> None: ...
+
+class Engine:
+    def __init__(
+        self,
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        head_width: int,
+        context: int,
+        pages: int,
+        kv_type: str,
+        rope_base: float,
+        rope_stretch: tuple[float, float, float, int] | None,
+        isa: str,
+        threads: int,
+    ) -> None: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def weight_bytes(self) -> int: ...
+    def add_matrix(self, eight_bits: bool, centred: bool, half_scales: bool, outputs: int, inputs: int) -> int: ...
+    def inputs_of(self, matrix: int, /) -> int: ...
+    def add_vector(self, values: NDArray[np.float32], /) -> int: ...
+    def pack_blocks(self, matrix: int, first_row: int, format: str, rows: NDArray[np.uint8], /) -> bool: ...
+    def pack_floats(self, matrix: int, first_row: int, rows: NDArray[np.float32], /) -> bool: ...
+    def poison_pages(self) -> None: ...
+    def load(self, buffer_widths: list[int], instructions: list[Instruction]) -> None: ...
+    def run(
+        self,
+        token_ids: list[int],
+        segments: list[tuple[int, int, int]],
+        pages: list[int],
+        asked: list[int],
+        copies: list[tuple[int, int, int]],
+    ) -> None: ...
+    def choose(self, draws: list[DrawTuple]) -> list[DrawnTuple]: ...
+    def logits(self) -> NDArray[np.float32]: ...

@@ -61,6 +61,27 @@ void check_range(const tane::Engine& engine, int matrix, int first_row, std::siz
   }
 }
 
+// row, temperature, top_k, top_p, min_p, uniform, banned, of which distribution log-probabilities are wanted, how many
+using DrawTuple = std::tuple<int, double, int, double, double, double, std::vector<std::int32_t>, std::string, int>;
+// token id or -1, log-probability, the likeliest tokens with theirs
+using DrawnTuple = std::tuple<int, double, std::vector<std::tuple<int, double>>>;
+
+std::vector<DrawnTuple> choose(tane::Engine& engine, const std::vector<DrawTuple>& draws) {
+  std::vector<tane::Engine::Request> requests;
+  for (const auto& [row, temperature, top_k, top_p, min_p, uniform, banned, of, top] : draws) {
+    const auto wanted = of == "model" ? tane::LogprobsOf::model : of == "sampled" ? tane::LogprobsOf::sampled : tane::LogprobsOf::nothing;
+    requests.push_back({row, {.temperature = temperature, .top_p = top_p, .min_p = min_p, .uniform = uniform, .top_k = top_k,
+                              .banned = banned, .logprobs = wanted, .top = top}});
+  }
+  std::vector<DrawnTuple> drawn;
+  for (const auto& answer : engine.choose(requests)) {
+    std::vector<std::tuple<int, double>> list;
+    for (const auto& each : answer.list) list.emplace_back(each.token_id, each.logprob);
+    drawn.emplace_back(answer.drawn.token_id, answer.drawn.logprob, std::move(list));
+  }
+  return drawn;
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -109,6 +130,7 @@ NB_MODULE(_native, module) {
       .def("load", &tane::Engine::load, "buffer_widths"_a, "instructions"_a)
       .def("run", &tane::Engine::run, "token_ids"_a, "segments"_a, "pages"_a, "asked"_a, "copies"_a,
            nb::call_guard<nb::gil_scoped_release>())
+      .def("choose", &choose, "draws"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("logits", [](const tane::Engine& engine) {
         const std::size_t rows = static_cast<std::size_t>(engine.asked()), width = static_cast<std::size_t>(engine.vocabulary());
         auto* copy = new float[rows * width];

@@ -95,6 +95,26 @@ void Engine::run(const std::vector<std::int32_t>& token_ids, const std::vector<s
   program_->run(batch);
 }
 
+std::vector<Engine::Answer> Engine::choose(const std::vector<Request>& requests) {
+  for (const Request& each : requests) require(each.row >= 0 && each.row < asked_, "a draw names a row that did not ask");
+  std::vector<Answer> answers(requests.size());
+  const auto count = static_cast<int>(requests.size()), workers = std::min(count, pool_.threads());
+  while (scratches_.size() < static_cast<std::size_t>(workers)) scratches_.emplace_back(vocabulary());
+  const SamplingKernels& kernels = sampling_kernels(isa_);
+  Pool::Call call(pool_);
+  pool_.run(workers, [&](int worker) {
+    for (int i = worker; i < count; i += workers) {
+      const Request& request = requests[static_cast<std::size_t>(i)];
+      Answer& answer = answers[static_cast<std::size_t>(i)];
+      answer.list.resize(static_cast<std::size_t>(request.draw.top));
+      const float* row = logits() + static_cast<std::size_t>(request.row) * static_cast<std::size_t>(vocabulary());
+      answer.drawn = draw_token(kernels, row, vocabulary(), request.draw, scratches_[static_cast<std::size_t>(worker)], answer.list.data());
+      answer.list.resize(static_cast<std::size_t>(answer.drawn.listed));
+    }
+  });
+  return answers;
+}
+
 void Engine::check(const Batch& batch, const std::vector<std::tuple<int, int, int>>& segments) const {
   const ModelShape& shape = memory_.shape();
   std::size_t rows = 0;

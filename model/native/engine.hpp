@@ -14,6 +14,7 @@
 #include "memory.hpp"
 #include "pool.hpp"
 #include "program.hpp"
+#include "sampling.hpp"
 
 namespace tane {
 
@@ -45,6 +46,17 @@ class Engine {
            const std::vector<std::int32_t>& pages, const std::vector<std::int32_t>& asked,
            const std::vector<std::tuple<int, int, int>>& copies);
 
+  // One token for each draw from a row of the last run's logits.
+  struct Request {
+    int row;
+    Draw draw;
+  };
+  struct Answer {
+    Drawn drawn;
+    std::vector<TokenLogprob> list;
+  };
+  std::vector<Answer> choose(const std::vector<Request>& requests);
+
   int asked() const { return asked_; }
   int vocabulary() const { return program_->vocabulary(); }
   const float* logits() const { return program_->logits(); }
@@ -58,6 +70,7 @@ class Engine {
   std::unique_ptr<Program> program_;
   int table_rows_ = 0;  // tokens that have an embedding
   int asked_ = 0;
+  std::vector<SamplingScratch> scratches_;
 };
 
 }  // namespace tane

@@ -24,7 +24,7 @@ static inline __m256d polynomial(const double (&terms)[count], __m256d x) {
   return sum;
 }
 
-static inline __m256 exponential(__m256 x) {
+[[gnu::noinline, gnu::cold]] static __m256 exponential_at_the_ends(__m256 x) {
   x = _mm256_max_ps(_mm256_set1_ps(exp_lowest), x);  // the second operand is returned when one is NaN
   x = _mm256_min_ps(_mm256_set1_ps(exp_highest), x);
   const __m256 round = _mm256_set1_ps(round_float);
@@ -39,6 +39,18 @@ static inline __m256 exponential(__m256 x) {
   return _mm256_mul_ps(_mm256_mul_ps(polynomial(exp_terms, r), low), high);
 }
 
+// Where every result is normal, multiplying with 2ⁿ is adding n to the exponent: the same bits with fewer steps.
+static inline __m256 exponential(__m256 x) {
+  const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+  if (_mm256_movemask_ps(_mm256_cmp_ps(magnitude, _mm256_set1_ps(86.0f), _CMP_NLE_UQ)) != 0) return exponential_at_the_ends(x);
+  const __m256 round = _mm256_set1_ps(round_float);
+  const __m256 shifted = _mm256_fmadd_ps(x, _mm256_set1_ps(log2_e), round);
+  const __m256 n = _mm256_sub_ps(shifted, round);
+  const __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(ln2_low), _mm256_fnmadd_ps(n, _mm256_set1_ps(ln2_high), x));
+  const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(polynomial(exp_terms, r)), exponent));
+}
+
 static inline __m256 power_of_2(__m256 y) {
   const __m256 round = _mm256_set1_ps(round_float);
   const __m256 shifted = _mm256_add_ps(y, round);
@@ -49,7 +61,7 @@ static inline __m256 power_of_2(__m256 y) {
   return _mm256_and_ps(_mm256_cmp_ps(y, _mm256_set1_ps(-126.0f), _CMP_NLT_UQ), power);
 }
 
-static inline __m256d exponential(__m256d x) {
+[[gnu::noinline, gnu::cold]] static __m256d exponential_at_the_ends(__m256d x) {
   x = _mm256_max_pd(_mm256_set1_pd(exp_double_lowest), x);
   x = _mm256_min_pd(_mm256_set1_pd(exp_double_highest), x);
   const __m256d round = _mm256_set1_pd(round_double);
@@ -61,6 +73,17 @@ static inline __m256d exponential(__m256d x) {
   const __m256d low = _mm256_castsi256_pd(_mm256_add_epi64(_mm256_slli_epi64(_mm256_castpd_si256(half), 52), bias));
   const __m256d high = _mm256_castsi256_pd(_mm256_add_epi64(_mm256_slli_epi64(_mm256_castpd_si256(other), 52), bias));
   return _mm256_mul_pd(_mm256_mul_pd(polynomial(exp_double_terms, r), low), high);
+}
+
+static inline __m256d exponential(__m256d x) {
+  const __m256d magnitude = _mm256_andnot_pd(_mm256_set1_pd(-0.0), x);
+  if (_mm256_movemask_pd(_mm256_cmp_pd(magnitude, _mm256_set1_pd(707.0), _CMP_NLE_UQ)) != 0) return exponential_at_the_ends(x);
+  const __m256d round = _mm256_set1_pd(round_double);
+  const __m256d shifted = _mm256_fmadd_pd(x, _mm256_set1_pd(log2_e_double), round);
+  const __m256d n = _mm256_sub_pd(shifted, round);
+  const __m256d r = _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_low_double), _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_high_double), x));
+  const __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(shifted), 52);
+  return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(polynomial(exp_double_terms, r)), exponent));
 }
 
 static inline float sum_of_8(__m256 lanes) {

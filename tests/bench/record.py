@@ -5,14 +5,35 @@ Always: a table is made from the JSON alone, so that a test can prove that both 
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import click
+
+from service.cli.console import write_json
 from tests.source_files import ROOT
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 FIGURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "engine.md"
+
+
+def output_options(command: Command) -> Command:
+    """Add what every measuring command offers: --json and --record."""
+    command = click.option("--record", "records", is_flag=True, help="Keep what is found in docs/.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")(command)
+
+
+def deliver(name: str, figures: dict[str, Any], table: str, *, as_json: bool, records: bool) -> None:
+    """Print what was found, and keep it when asked to."""
+    if records:
+        record(name, figures, table)
+    if as_json:
+        write_json(figures)
+    else:
+        click.echo(table)
 
 
 def record(name: str, figures: dict[str, Any], table: str, *, page: Path = PAGE, folder: Path = FIGURES) -> None:
