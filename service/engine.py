@@ -35,6 +35,7 @@ from service.step_report import StepReport
 logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
+MakeBudget = Callable[[], StepBudget]
 
 
 class Runner(Protocol):
@@ -67,6 +68,7 @@ class Engine:
         make_transcript: MakeTranscript,
         eos_token_ids: frozenset[int],
         clock: Clock,
+        make_budget: MakeBudget = StepBudget,
     ) -> None:
         self._runner = runner
         self._sampler = sampler
@@ -74,6 +76,7 @@ class Engine:
         self._make_transcript = make_transcript
         self._eos_token_ids = eos_token_ids
         self._clock = clock
+        self._make_budget = make_budget
         self._build()
 
     @property
@@ -145,7 +148,7 @@ class Engine:
             self._sessions,
             make_transcript=self._make_transcript,
             eos_token_ids=self._eos_token_ids,
-            budget=StepBudget(),
+            budget=self._make_budget(),
         )
 
     def _run(self, plan: Plan, started: float) -> None:

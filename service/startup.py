@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from model.chat import ChatTemplate
 from model.decoding.sampler import Sampler
@@ -20,13 +21,14 @@ from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
 from service.context import ServedModel, Service
-from service.engine import Engine, EngineLimits
+from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
 from service.metrics import Metrics
 from service.op_sets import ChosenOpSet, choose_op_set
 from service.request import GenerationRequest, RequestEvent
 from service.runtime import Runtime
 from service.settings import Settings
+from service.step_budget import StepBudget
 
 Progress = Callable[[int, int], None]
 
@@ -41,9 +43,11 @@ class Loaded:
     engine: Engine
     info: EngineInfo
     model: ServedModel
+    ops: Any
+    """The op set that the engine computes on."""
 
 
-def load(settings: Settings, *, progress: Progress | None = None) -> Loaded:
+def load(settings: Settings, *, progress: Progress | None = None, make_budget: MakeBudget = StepBudget) -> Loaded:
     """Load the model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
     path = Path(settings.model) if settings.model is not None else pull(progress, folder=settings.models_folder)
     checkpoint = load_gguf(path)
@@ -59,7 +63,9 @@ def load(settings: Settings, *, progress: Progress | None = None) -> Loaded:
         chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
         defaults=checkpoint.defaults,
     )
-    return Loaded(_engine(settings, checkpoint, tokenizer, info, op_set), info, model)
+    ops = op_set.make(info.page_count)
+    engine = _engine(settings, checkpoint, tokenizer, info, ops, make_budget)
+    return Loaded(engine, info, model, ops)
 
 
 def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:
@@ -132,12 +138,20 @@ def _engine_info(settings: Settings, checkpoint: Checkpoint, op_set: ChosenOpSet
 
 
 def _engine(
-    settings: Settings, checkpoint: Checkpoint, tokenizer: Tokenizer, info: EngineInfo, op_set: ChosenOpSet
+    settings: Settings,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    info: EngineInfo,
+    ops: Any,
+    make_budget: MakeBudget,
 ) -> Engine:
-    ops = op_set.make(info.page_count)
     eos_token_ids = tokenizer.eos_token_ids
+    try:
+        runner = ModelRunner(ops, checkpoint)
+    except ValueError as error:
+        raise ModelFileError(str(error)) from error
     return Engine(
-        ModelRunner(ops, checkpoint),
+        runner,
         Sampler(ops.choose, eos_token_ids),
         EngineLimits(info.page_count, info.page_bytes, settings.session_ttl_s, settings.max_sessions),
         make_transcript=lambda request: Transcript(
@@ -145,4 +159,5 @@ def _engine(
         ),
         eos_token_ids=eos_token_ids,
         clock=time.monotonic,
+        make_budget=make_budget,
     )

@@ -7,6 +7,7 @@ Always: the same shape, format and seed give the same weights in both, the round
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -165,9 +166,10 @@ def _permuted(name: str, weight: NDArray[np.float32], shape: TinyShape) -> NDArr
     return weight
 
 
-def _add_metadata(writer: gguf.GGUFWriter, shape: TinyShape) -> None:
+def add_metadata(writer: gguf.GGUFWriter, shape: TinyShape, *, name: str = "tiny") -> None:
+    """Everything that a file says beside its weights."""
     vocabulary = tiny_vocabulary(shape.vocabulary)
-    writer.add_name("tiny")
+    writer.add_name(name)
     writer.add_block_count(shape.layers)
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
@@ -194,11 +196,21 @@ def _add_metadata(writer: gguf.GGUFWriter, shape: TinyShape) -> None:
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
-def write_tiny_gguf(path: Path, *, shape: TinyShape = TinyShape(), format: FormatName = "F32", seed: int = 0) -> Path:
-    """Write the model to `path` with every matrix in `format` (gains stay F32) and return the path."""
+def write_tiny_gguf(
+    path: Path,
+    *,
+    shape: TinyShape = TinyShape(),
+    format: FormatName = "F32",
+    seed: int = 0,
+    weights: Mapping[str, NDArray[np.float32]] | None = None,
+) -> Path:
+    """Write the model to `path` with every matrix in `format` (gains stay F32) and return the path.
+
+    `weights` stand in place of those that `tiny_weights` makes of the seed.
+    """
     writer = gguf.GGUFWriter(path, "llama")
-    _add_metadata(writer, shape)
-    for name, weight in tiny_weights(shape, seed=seed).items():
+    add_metadata(writer, shape)
+    for name, weight in (weights or tiny_weights(shape, seed=seed)).items():
         kind = gguf.GGMLQuantizationType["F32" if weight.ndim == 1 else format]
         stored = gguf.quants.quantize(np.ascontiguousarray(_permuted(name, weight, shape)), kind)
         writer.add_tensor(name, stored, raw_dtype=kind)

@@ -5,7 +5,7 @@
 // of a tile follow each other, so a kernel that walks along the inputs of up to 8 tokens reads memory in order and reaches
 // every token from one pointer. Lanes of tokens that were never written are never read.
 //
-//   tile 0: [group 0][group 1]...   tile 1: [group 0][group 1]...      TokenGroup of token t, group g: tiles[t / 8 * groups + g]
+//   tile 0: [group 0][group 1]...   tile 1: [group 0][group 1]...     of token t and group g: tiles[t / 8 * groups + g]
 //
 // Knows nothing of weights, threads or where the numbers come from.
 #pragma once

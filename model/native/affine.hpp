@@ -18,7 +18,9 @@
 //   scales: 16 d, then in the affine form 16 m
 // Codes are kept as unsigned numbers. Padding rows have d = m = 0 and are computed but never written.
 //
-// Knows nothing of threads, files or what a row means: callers cut the work into ranges of tokens and blocks.
+// Knows nothing of threads, files or what a row means: callers cut the work into ranges of tokens and blocks. By blocks for few
+// tokens, so that each weight is read once; by tokens (16 to 64 at a time, quantised by the thread that multiplies them) when
+// there are at least 16 for each thread, so that activations and outputs stay with one core.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +47,7 @@ struct AffineWeights {  // a view of memory that the caller owns, aligned to 64 
 };
 
 struct AffineKernels {
-  // Reads `tokens` in [token_begin, token_end) of x, rows of x.groups * 32 floats, x_stride floats apart, and writes their lanes.
+  // Reads tokens [token_begin, token_end) of x, rows of out.groups * 32 floats that lie x_stride apart, and writes their lanes.
   void (*quantise)(const float* x, std::size_t x_stride, int token_begin, int token_end, const Activations& out);
 
   // y[token * y_stride + output] for a range of tokens and a range of blocks of 16 outputs; writes nothing else.
@@ -69,12 +71,12 @@ AffineWeights affine_place(AffineForm form, int outputs, int inputs, void* memor
 
 // ---- Packing, one row at a time, so that fused layers and permuted rows need no copy -----------------------------------
 
-// Codes as they are (below 16 or 256), d and m for each group of 32; m is not read in the centred form. False when a scale is
-// not finite or would not survive float16 bit for bit: such weights take float32 scales.
+// Codes as they are, d and m for each group of 32; m is not read in the centred form. False when a code has more bits than the
+// form, when a scale is not finite, or when float16 would change it: such weights take float32 scales.
 bool pack_codes(const AffineWeights& weights, int row, const std::uint8_t* codes, const float* d, const float* m);
 
-// The block formats of GGUF, exact as stored: inputs / 32 blocks of 18, 20 and 34 bytes. Q4_0 and Q8_0 are centred, Q4_1 affine,
-// all with float16 scales. False when a scale is not finite.
+// The block formats of GGUF, exact as stored: inputs / 32 blocks of 18, 20 and 34 bytes. Q4_0 and Q8_0 are centred, Q4_1 is
+// affine, all have float16 scales. False when a scale is not finite.
 bool pack_q4_0(const AffineWeights& weights, int row, const std::uint8_t* blocks);
 bool pack_q4_1(const AffineWeights& weights, int row, const std::uint8_t* blocks);
 bool pack_q8_0(const AffineWeights& weights, int row, const std::uint8_t* blocks);

@@ -19,7 +19,8 @@ __m256i four_codes(const std::int8_t* codes) {
 
 __m256i load_line(const std::uint8_t* line) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(line)); }
 
-// sum + products in int16. The empty statement keeps the compiler from regrouping a chain of these, which costs it twelve spills.
+// sum + products in int16. The empty statement keeps the compiler from regrouping a chain of these, for which it would spill
+// every product.
 __m256i accumulate(__m256i sum, __m256i weights, __m256i x) {
   sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(weights, x));
   asm("" : "+x"(sum));

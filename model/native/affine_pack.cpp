@@ -22,12 +22,15 @@ std::size_t scale_bytes(AffineForm form) {
 
 std::uint16_t read_half(const std::uint8_t* bytes) { return static_cast<std::uint16_t>(bytes[0] | bytes[1] << 8); }
 
-void put_code(const AffineWeights& weights, int row, int group, int k, int code) {
-  std::uint8_t& byte = code_byte(weights, row, group, k);
+// The 32 codes of one row and group.
+void put_codes(const AffineWeights& weights, int row, int group, const std::uint8_t* codes) {
+  std::uint8_t* lines = &code_byte(weights, row, group, 0);
   if (weights.form.eight_bits) {
-    byte = static_cast<std::uint8_t>(code);
-  } else {
-    byte = static_cast<std::uint8_t>((k & 4) != 0 ? (byte & 15) | code << 4 : (byte & 240) | code);
+    for (int line = 0; line < 8; ++line) std::memcpy(lines + line * line_bytes, codes + 4 * line, 4);
+    return;
+  }
+  for (int line = 0; line < 4; ++line, codes += 8) {
+    for (int j = 0; j < 4; ++j) lines[line * line_bytes + j] = static_cast<std::uint8_t>(codes[j] | codes[4 + j] << 4);
   }
 }
 
@@ -49,10 +52,12 @@ bool put_scales(const AffineWeights& weights, int row, int group, float d, float
 
 // Nibbles of GGUF's 4-bit blocks: byte j holds element j and, in its high half, element j + 16.
 void put_nibbles(const AffineWeights& weights, int row, int group, const std::uint8_t* bytes) {
+  std::uint8_t codes[group_inputs];
   for (int j = 0; j < 16; ++j) {
-    put_code(weights, row, group, j, bytes[j] & 15);
-    put_code(weights, row, group, j + 16, bytes[j] >> 4);
+    codes[j] = bytes[j] & 15;
+    codes[j + 16] = bytes[j] >> 4;
   }
+  put_codes(weights, row, group, codes);
 }
 
 struct Grid {  // values are d * (code - zero) + m; codes lie in [low, high]
@@ -82,10 +87,12 @@ Grid grid_of(AffineForm form, const float* values) {
   return {to_scale(form, extreme / -8), 0, centre, 0, 15};
 }
 
+// Half to even, as the last bit of 1.5 * 2^52 is rounded; no library call.
 int nearest_code(const Grid& grid, double value) {
-  const double position = grid.d == 0 ? grid.zero : (value - grid.m) / grid.d + grid.zero;
-  if (!(position > grid.low)) return grid.low;
-  return position < grid.high ? static_cast<int>(std::nearbyint(position)) : grid.high;
+  double code = grid.d == 0 ? grid.zero : (value - grid.m) / grid.d + grid.zero;
+  code = code > grid.low ? code : grid.low;
+  code = code < grid.high ? code : grid.high;
+  return static_cast<int>((code + 0x1.8p52) - 0x1.8p52);
 }
 
 }  // namespace
@@ -109,8 +116,11 @@ AffineWeights affine_place(AffineForm form, int outputs, int inputs, void* memor
 }
 
 bool pack_codes(const AffineWeights& weights, int row, const std::uint8_t* codes, const float* d, const float* m) {
+  for (int k = 0; k < weights.inputs; ++k) {
+    if (codes[k] > code_limit(weights.form)) return false;
+  }
   for (int group = 0; group < weights.inputs / group_inputs; ++group) {
-    for (int k = 0; k < group_inputs; ++k) put_code(weights, row, group, k, codes[group * group_inputs + k]);
+    put_codes(weights, row, group, codes + group * group_inputs);
     if (!put_scales(weights, row, group, d[group], weights.form.centred ? 0 : m[group])) return false;
   }
   return true;
@@ -135,7 +145,9 @@ bool pack_q4_1(const AffineWeights& weights, int row, const std::uint8_t* blocks
 
 bool pack_q8_0(const AffineWeights& weights, int row, const std::uint8_t* blocks) {
   for (int group = 0; group < weights.inputs / group_inputs; ++group, blocks += 34) {
-    for (int k = 0; k < group_inputs; ++k) put_code(weights, row, group, k, blocks[2 + k] ^ 128);  // int8 + 128
+    std::uint8_t codes[group_inputs];
+    for (int k = 0; k < group_inputs; ++k) codes[k] = blocks[2 + k] ^ 128;  // int8 + 128
+    put_codes(weights, row, group, codes);
     if (!put_scales(weights, row, group, float32_of(read_half(blocks)), 0)) return false;
   }
   return true;
@@ -148,7 +160,9 @@ bool pack_floats(const AffineWeights& weights, int row, const float* values) {
     }
     const Grid grid = grid_of(weights.form, values);
     if (!put_scales(weights, row, group, static_cast<float>(grid.d), static_cast<float>(grid.m))) return false;
-    for (int k = 0; k < group_inputs; ++k) put_code(weights, row, group, k, nearest_code(grid, values[k]));
+    std::uint8_t codes[group_inputs];
+    for (int k = 0; k < group_inputs; ++k) codes[k] = static_cast<std::uint8_t>(nearest_code(grid, values[k]));
+    put_codes(weights, row, group, codes);
   }
   return true;
 }

@@ -59,8 +59,9 @@ inline int tiles_per_pass(int groups) {
   return tiles > 0 ? tiles : 1;
 }
 
-inline void multiply_range(const Tiles& tiles, const AffineWeights& weights, const Activations& x, int token_begin, int token_end,
-                           int block_begin, int block_end, float* y, std::size_t y_stride) {
+inline void multiply_range(const Tiles& tiles, const AffineWeights& weights, const Activations& x, int token_begin,
+                           int token_end, int block_begin, int block_end, float* y, std::size_t y_stride) {
+  const auto* all_scales = static_cast<const std::uint8_t*>(weights.scales);
   const auto groups = static_cast<std::size_t>(x.groups);
   const int tile_end = (token_end + tile_tokens - 1) / tile_tokens, pass = tiles_per_pass(x.groups);
   for (int first = token_begin / tile_tokens; first < tile_end; first += pass) {
@@ -68,7 +69,7 @@ inline void multiply_range(const Tiles& tiles, const AffineWeights& weights, con
     for (int block = block_begin; block < block_end; ++block) {
       const std::size_t before = static_cast<std::size_t>(block) * groups;
       const std::uint8_t* codes = weights.codes + before * static_cast<std::size_t>(tiles.code_step);
-      const auto* scales = static_cast<const std::uint8_t*>(weights.scales) + before * static_cast<std::size_t>(tiles.scale_step);
+      const std::uint8_t* scales = all_scales + before * static_cast<std::size_t>(tiles.scale_step);
       const int row = block * block_rows, rows = weights.outputs - row < block_rows ? weights.outputs - row : block_rows;
       for (int tile = first; tile < last; ++tile) {
         const int token = tile * tile_tokens;

@@ -37,9 +37,9 @@ constexpr int most_group = 32;  // query heads for one key/value head
 
 // Consecutive rows of one sequence. Row r stands at position start + r; pages[i] holds positions 32·i … 32·i + 31.
 struct AttentionRows {
-  const float* queries;        // row r, head h: queries + r · query_stride + h · D, rotated
+  const float* queries;  // row r, head h: queries + r · query_stride + h · D, rotated
   std::ptrdiff_t query_stride;
-  float* outputs;              // laid out likewise
+  float* outputs;  // laid out likewise
   std::ptrdiff_t output_stride;
   const std::int32_t* pages;
   int start;
@@ -58,8 +58,8 @@ struct AttentionKernels {
 
   // Blocks [first, last) of one row, for splitting a long context among threads: partials[block][head of the group][2 + D],
   // counted from block 0 of the row.
-  void (*attend_blocks)(const KvPages& pages, int layer, int group, const AttentionRows& rows, int row, int kv_head,
-                        int first, int last, float* partials);
+  void (*attend_blocks)(const KvPages& pages, int layer, int group, const AttentionRows& rows, int row, int kv_head, int first,
+                        int last, float* partials);
 
   // Combines all blocks of one row into the `group` heads at `output`: the bits of `attend`.
   void (*combine)(const float* partials, int blocks, int group, int head_width, float* output);

@@ -73,7 +73,8 @@ struct BlockWork {
     const int padded = (seen + 7) & ~7;
     for (int page = 0; page * page_positions < seen; ++page) {
       const int lanes = smaller(padded - page * page_positions, page_positions);
-      products(Form::keys(block, page, width), lanes, count, numbers, width, &scores[0][page * page_positions], block_positions);
+      products(Form::keys(block, page, width), lanes, count, numbers, width, &scores[0][page * page_positions],
+               block_positions);
     }
     for (int n = 0; n < count; ++n) m[n] = scale_scores<Form>(block, queries[n], scores[n], x[n]);
     for (int n = 0; n < count; ++n) s[n] = weigh<Form>(block, queries[n], m[n], padded, x[n], &tops[n]);
@@ -90,7 +91,8 @@ struct BlockWork {
 
   void merge(int n, int width, float* m1, float* s1, float* o) const {
     const Merging factors = merging(*m1, m[n]);
-    const __m256 scale = _mm256_set1_ps(scales[n]), first = _mm256_set1_ps(factors.first), second = _mm256_set1_ps(factors.second);
+    const __m256 scale = _mm256_set1_ps(scales[n]), first = _mm256_set1_ps(factors.first),
+                 second = _mm256_set1_ps(factors.second);
     for (int i = 0; i < width; i += 8) {
       const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(o + i), first);
       _mm256_storeu_ps(o + i, _mm256_fmadd_ps(Form::output(sums[n] + i, scale), second, scaled));
@@ -178,7 +180,8 @@ void attend_row_blocks(const KvPages& pages, int layer, int group, const Attenti
   BlockWork<Form> work;
   Query queries[most_group];
   for (int n = 0; n < group; ++n) {
-    queries[n].scale = Form::prepare(rows.queries + row * rows.query_stride + (kv_head * group + n) * width, width, numbers + n * width);
+    queries[n].scale =
+        Form::prepare(rows.queries + row * rows.query_stride + (kv_head * group + n) * width, width, numbers + n * width);
   }
   const int tiles = (group + most_queries_of_a_tile - 1) / most_queries_of_a_tile, size = (group + tiles - 1) / tiles;
   for (int index = first; index < last; ++index) {

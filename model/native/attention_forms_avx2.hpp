@@ -64,7 +64,8 @@ struct Int8 {
       _mm256_store_ps(block.key_scales + page * page_positions + j, _mm256_loadu_ps(block.pages[page].key_scales() + j));
       _mm256_store_ps(block.value_scales + page * page_positions + j, _mm256_loadu_ps(block.pages[page].value_scales() + j));
     }
-    for (int j = 0; j < page_positions; j += 16) fetch(block.ahead[page].key_scales() + j), fetch(block.ahead[page].value_scales() + j);
+    for (int j = 0; j < page_positions; j += 16)
+      fetch(block.ahead[page].key_scales() + j), fetch(block.ahead[page].value_scales() + j);
   }
 
   static Pieces<std::int8_t> keys(const Block& block, int page, int width) {

@@ -8,7 +8,7 @@
 namespace tane {
 namespace {
 
-struct Query {  // one head of one row, prepared
+struct Query {              // one head of one row, prepared
   float numbers[256];       // q · log₂e/√D, for float16 pages
   std::int16_t codes[256];  // for int8 pages
   float scale;              // of the codes, times log₂e/√D
@@ -29,7 +29,8 @@ Query prepare(const float* q, int width) {
     greatest = magnitude > greatest ? magnitude : greatest;
   }
   const CodeScale scale = code_scale(float_of_bits(greatest));
-  for (int i = 0; i < width; ++i) query.codes[i] = static_cast<std::int16_t>(scale.is_finite ? nearest(q[i] * scale.inverse) : 0);
+  for (int i = 0; i < width; ++i)
+    query.codes[i] = static_cast<std::int16_t>(scale.is_finite ? nearest(q[i] * scale.inverse) : 0);
   query.scale = scale.scale * factor;
   return query;
 }
@@ -42,7 +43,8 @@ float int8_score(const Query& query, const KvHead& page, int width, int position
 
 float float16_score(const Query& query, const KvHead& page, int width, int position) {
   float sum = 0.0f;
-  for (int i = 0; i < width; ++i) sum = fused(float32_of(page.float16_keys()[i * page_positions + position]), query.numbers[i], sum);
+  for (int i = 0; i < width; ++i)
+    sum = fused(float32_of(page.float16_keys()[i * page_positions + position]), query.numbers[i], sum);
   return sum;
 }
 
@@ -97,7 +99,8 @@ Block block_of(const KvPages& pages, int layer, const std::int32_t* table, int k
   Block block;
   const int left = position + 1 - index * block_positions;
   block.count = left < block_positions ? left : block_positions;
-  for (int i = 0; i * page_positions < block.count; ++i) block.pages[i] = pages.head(layer, table[index * block_pages + i], kv_head);
+  for (int i = 0; i * page_positions < block.count; ++i)
+    block.pages[i] = pages.head(layer, table[index * block_pages + i], kv_head);
   return block;
 }
 

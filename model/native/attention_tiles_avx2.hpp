@@ -30,7 +30,7 @@ constexpr int most_queries_of_a_tile = 6;
 // sums[n][lane] = Σ over rows of the int8 pair (row, lane) times the int16 pair (n, row).
 template <int queries, int vectors>
 inline void int8_tile(const Pieces<std::int8_t>& matrix, int lane, const std::int16_t* codes, std::ptrdiff_t codes_stride,
-                             std::int32_t* sums, std::ptrdiff_t sums_stride) {
+                      std::int32_t* sums, std::ptrdiff_t sums_stride) {
   __m256i sum[queries][vectors];
 #pragma GCC unroll 6
   for (int n = 0; n < queries; ++n) {
@@ -45,7 +45,8 @@ inline void int8_tile(const Pieces<std::int8_t>& matrix, int lane, const std::in
       fetch(next);
       __m256i pairs[vectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) pairs[v] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 16 * v)));
+      for (int v = 0; v < vectors; ++v)
+        pairs[v] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 16 * v)));
 #pragma GCC unroll 6
       for (int n = 0; n < queries; ++n) {
         std::int32_t pair;
@@ -68,7 +69,7 @@ inline void int8_tile(const Pieces<std::int8_t>& matrix, int lane, const std::in
 // sums[n][lane] = the chain of fma over rows, ascending, of the half (row, lane) times the float (n, row).
 template <int queries, int vectors>
 inline void float16_tile(const Pieces<Float16>& matrix, int lane, const float* numbers, std::ptrdiff_t numbers_stride,
-                                float* sums, std::ptrdiff_t sums_stride) {
+                         float* sums, std::ptrdiff_t sums_stride) {
   __m256 sum[queries][vectors];
 #pragma GCC unroll 6
   for (int n = 0; n < queries; ++n) {
@@ -101,30 +102,31 @@ inline void float16_tile(const Pieces<Float16>& matrix, int lane, const float* n
 
 template <int queries, int vectors>
 inline void tile(const Pieces<std::int8_t>& matrix, int lane, const std::int16_t* codes, std::ptrdiff_t codes_stride,
-                        std::int32_t* sums, std::ptrdiff_t sums_stride) {
+                 std::int32_t* sums, std::ptrdiff_t sums_stride) {
   int8_tile<queries, vectors>(matrix, lane, codes, codes_stride, sums, sums_stride);
 }
 
 template <int queries, int vectors>
 inline void tile(const Pieces<Float16>& matrix, int lane, const float* numbers, std::ptrdiff_t numbers_stride, float* sums,
-                        std::ptrdiff_t sums_stride) {
+                 std::ptrdiff_t sums_stride) {
   float16_tile<queries, vectors>(matrix, lane, numbers, numbers_stride, sums, sums_stride);
 }
 
 // Covers `lanes` lanes, a multiple of 8, with tiles of at most 12 vector sums.
 template <int queries, typename Page, typename Number, typename Sum>
 inline void cover(const Pieces<Page>& matrix, int lanes, const Number* numbers, std::ptrdiff_t numbers_stride, Sum* sums,
-                         std::ptrdiff_t sums_stride) {
+                  std::ptrdiff_t sums_stride) {
   constexpr int wide_queries = sizeof(Page) == 1 ? 2 : 3;  // sums, numbers and products of a tile fit 16 registers
   constexpr int vectors = queries <= wide_queries ? 4 : 2;
   int lane = 0;
-  for (; lane + 8 * vectors <= lanes; lane += 8 * vectors) tile<queries, vectors>(matrix, lane, numbers, numbers_stride, sums, sums_stride);
+  for (; lane + 8 * vectors <= lanes; lane += 8 * vectors)
+    tile<queries, vectors>(matrix, lane, numbers, numbers_stride, sums, sums_stride);
   for (; lane < lanes; lane += 8) tile<queries, 1>(matrix, lane, numbers, numbers_stride, sums, sums_stride);
 }
 
 template <typename Page, typename Number, typename Sum>
 void products(const Pieces<Page>& matrix, int lanes, int queries, const Number* numbers, std::ptrdiff_t numbers_stride,
-                     Sum* sums, std::ptrdiff_t sums_stride) {
+              Sum* sums, std::ptrdiff_t sums_stride) {
   switch (queries) {
     case 1: return cover<1>(matrix, lanes, numbers, numbers_stride, sums, sums_stride);
     case 2: return cover<2>(matrix, lanes, numbers, numbers_stride, sums, sums_stride);

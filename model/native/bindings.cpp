@@ -38,14 +38,18 @@ tane::Kind kind_named(const std::string& name) {
 }
 
 tane::Source source_named(const std::string& name) {
-  if (name == "rms_norm") return tane::Source::rms_norm;
-  return name == "silu_multiply" ? tane::Source::silu_multiply : tane::Source::plain;
+  for (const auto& [known, source] : {std::pair{"plain", tane::Source::plain}, {"rms_norm", tane::Source::rms_norm},
+                                      {"silu_multiply", tane::Source::silu_multiply}}) {
+    if (name == known) return source;
+  }
+  throw std::invalid_argument("no source is called " + name);
 }
 
 using Stretch = std::optional<std::tuple<double, double, double, int>>;
 
 tane::Engine* make_engine(int layers, int heads, int kv_heads, int head_width, int context, int pages, const std::string& kv_type,
                           double rope_base, const Stretch& rope_stretch, const std::string& isa, int threads) {
+  if (kv_type != "int8" && kv_type != "float16") throw std::invalid_argument("no cache is called " + kv_type);
   const tane::ModelShape shape{layers, heads, kv_heads, head_width, context, pages,
                                kv_type == "int8" ? tane::KvType::int8 : tane::KvType::float16};
   tane::RopeStretch stretch{};
@@ -66,9 +70,30 @@ using DrawTuple = std::tuple<int, double, int, double, double, double, std::vect
 // token id or -1, log-probability, the likeliest tokens with theirs
 using DrawnTuple = std::tuple<int, double, std::vector<std::tuple<int, double>>>;
 
+using FloatRows = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+
+FloatRows new_rows(std::size_t rows, std::size_t width) {
+  auto* memory = new float[rows * width];
+  nb::capsule owner(memory, [](void* each) noexcept { delete[] static_cast<float*>(each); });
+  return FloatRows(memory, {rows, width}, owner);
+}
+
+FloatRows round_rows(const Floats& rows, bool eight_bits, bool centred) {
+  FloatRows rounded = new_rows(rows.shape(0), rows.shape(1));
+  bool packed = false;
+  {
+    nb::gil_scoped_release released;
+    packed = tane::round_rows({eight_bits, centred, true}, static_cast<int>(rows.shape(0)), static_cast<int>(rows.shape(1)),
+                              rows.data(), rounded.data());
+  }
+  if (!packed) throw std::invalid_argument("weights are not finite, or too great for float16");
+  return rounded;
+}
+
 std::vector<DrawnTuple> choose(tane::Engine& engine, const std::vector<DrawTuple>& draws) {
   std::vector<tane::Engine::Request> requests;
   for (const auto& [row, temperature, top_k, top_p, min_p, uniform, banned, of, top] : draws) {
+    if (!of.empty() && of != "model" && of != "sampled") throw std::invalid_argument("no distribution is called " + of);
     const auto wanted = of == "model" ? tane::LogprobsOf::model : of == "sampled" ? tane::LogprobsOf::sampled : tane::LogprobsOf::nothing;
     requests.push_back({row, {.temperature = temperature, .top_p = top_p, .min_p = min_p, .uniform = uniform, .top_k = top_k,
                               .banned = banned, .logprobs = wanted, .top = top}});
@@ -89,6 +114,9 @@ NB_MODULE(_native, module) {
              "A float64 in [0, 1) that depends on these three numbers only.");
 
   module.def("best_isa", [] { return static_cast<int>(tane::best_isa()); }, "0 scalar, 1 AVX2, 2 AVX-512 with VNNI.");
+
+  module.def("round_rows", &round_rows, "rows"_a, "eight_bits"_a, "centred"_a,
+             "What packing makes of rows of floats, as float32 again.");
 
   nb::class_<tane::Instruction>(module, "Instruction")
       .def(
@@ -133,9 +161,8 @@ NB_MODULE(_native, module) {
       .def("choose", &choose, "draws"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("logits", [](const tane::Engine& engine) {
         const std::size_t rows = static_cast<std::size_t>(engine.asked()), width = static_cast<std::size_t>(engine.vocabulary());
-        auto* copy = new float[rows * width];
-        std::copy_n(engine.logits(), rows * width, copy);
-        nb::capsule owner(copy, [](void* memory) noexcept { delete[] static_cast<float*>(memory); });
-        return nb::ndarray<nb::numpy, float, nb::ndim<2>>(copy, {rows, width}, owner);
+        FloatRows copy = new_rows(rows, width);
+        std::copy_n(engine.logits(), rows * width, copy.data());
+        return copy;
       });
 }

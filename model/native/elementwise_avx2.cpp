@@ -45,7 +45,8 @@ void silu_multiply(const float* gate, const float* up, int width, float* out) {
   for (int i = 0; i < whole; i += 8) _mm256_storeu_ps(out + i, silu_of(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
   if (whole < width) {
     const __m256i tail = first_lanes(width - whole);
-    _mm256_maskstore_ps(out + whole, tail, silu_of(_mm256_maskload_ps(gate + whole, tail), _mm256_maskload_ps(up + whole, tail)));
+    _mm256_maskstore_ps(out + whole, tail,
+                        silu_of(_mm256_maskload_ps(gate + whole, tail), _mm256_maskload_ps(up + whole, tail)));
   }
 }
 

@@ -35,6 +35,8 @@ constexpr ElementwiseKernels kernels{rms_norm, silu_multiply, add, to_float16, t
 
 const ElementwiseKernels& elementwise_scalar() { return kernels; }
 
-const ElementwiseKernels& elementwise_kernels(Isa isa) { return isa == Isa::scalar ? elementwise_scalar() : elementwise_avx2(); }
+const ElementwiseKernels& elementwise_kernels(Isa isa) {
+  return isa == Isa::scalar ? elementwise_scalar() : elementwise_avx2();
+}
 
 }  // namespace tane

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <stdexcept>
 
 namespace tane {
 namespace {
 
 constexpr int pack_chunk_rows = 64;
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);
@@ -31,6 +33,18 @@ PackRow packer_named(const std::string& format) {
   if (format == "Q4_1") return pack_q4_1;
   if (format == "Q8_0") return pack_q8_0;
   throw std::invalid_argument("the native engine does not keep " + format + " as stored");
+}
+
+bool round_rows(AffineForm form, int rows, int inputs, const float* values, float* rounded) {
+  require(affine_supports(rows, inputs), "the native engine has no linear layer of this shape: inputs must be a multiple of 32");
+  const Block block(affine_bytes(form, rows, inputs));
+  const AffineWeights weights = affine_place(form, rows, inputs, block.data());
+  for (int row = 0; row < rows; ++row) {
+    const auto first = static_cast<std::size_t>(row) * static_cast<std::size_t>(inputs);
+    if (!pack_floats(weights, row, values + first)) return false;
+    unpack_row(weights, row, rounded + first);
+  }
+  return true;
 }
 
 Engine::Engine(const ModelShape& shape, double rope_base, const RopeStretch* stretch, Isa isa, int threads)
@@ -70,6 +84,8 @@ void Engine::poison_pages() {
 
 void Engine::load(const std::vector<int>& buffer_widths, const std::vector<Instruction>& instructions) {
   program_ = std::make_unique<Program>(memory_, pool_, isa_, buffer_widths, instructions);
+  asked_ = 0;
+  scratches_.clear();
   for (const Instruction& each : instructions) {
     if (each.kind == Kind::embed) table_rows_ = memory_.matrix(each.matrix).outputs;
   }
@@ -79,6 +95,7 @@ void Engine::run(const std::vector<std::int32_t>& token_ids, const std::vector<s
                  const std::vector<std::int32_t>& pages, const std::vector<std::int32_t>& asked,
                  const std::vector<std::tuple<int, int, int>>& copies) {
   require(program_ != nullptr, "no program was loaded");
+  for (const std::int32_t page : pages) require(page >= 0 && page < memory_.shape().pages, "a page does not exist");
   std::vector<Segment> cut;
   std::size_t next = 0;
   for (const auto& [start, rows, page_count] : segments) {
@@ -86,17 +103,18 @@ void Engine::run(const std::vector<std::int32_t>& token_ids, const std::vector<s
     cut.push_back({start, rows, pages.data() + next});
     next += static_cast<std::size_t>(page_count);
   }
+  require(next == pages.size(), "there are more pages than segments name");
   std::vector<Copy> moves;
   for (const auto& [source, target, positions] : copies) moves.push_back({source, target, positions});
   const Batch batch{token_ids, cut, asked, moves};
   check(batch, segments);
-  for (const std::int32_t page : pages) require(page >= 0 && page < memory_.shape().pages, "a page does not exist");
-  asked_ = static_cast<int>(asked.size());
+  asked_ = 0;
   program_->run(batch);
+  asked_ = static_cast<int>(asked.size());
 }
 
 std::vector<Engine::Answer> Engine::choose(const std::vector<Request>& requests) {
-  for (const Request& each : requests) require(each.row >= 0 && each.row < asked_, "a draw names a row that did not ask");
+  for (const Request& each : requests) check(each);
   std::vector<Answer> answers(requests.size());
   const auto count = static_cast<int>(requests.size()), workers = std::min(count, pool_.threads());
   while (scratches_.size() < static_cast<std::size_t>(workers)) scratches_.emplace_back(vocabulary());
@@ -119,17 +137,44 @@ void Engine::check(const Batch& batch, const std::vector<std::tuple<int, int, in
   const ModelShape& shape = memory_.shape();
   std::size_t rows = 0;
   for (const auto& [start, count, page_count] : segments) {
-    require(start >= 0 && count > 0 && start + count <= shape.context, "a segment is empty or leaves the context");
-    require(start + count <= page_count * page_positions, "pages do not cover a segment");
+    const std::int64_t end = std::int64_t{start} + count;
+    require(start >= 0 && count > 0 && end <= shape.context, "a segment is empty or leaves the context");
+    require(end <= std::int64_t{page_count} * page_positions, "pages do not cover a segment");
     rows += static_cast<std::size_t>(count);
   }
   require(rows == batch.token_ids.size(), "segments have another number of rows than there are tokens");
   for (const std::int32_t id : batch.token_ids) require(id >= 0 && id < table_rows_, "a token id has no embedding");
-  for (const std::int32_t row : batch.asked) require(row >= 0 && static_cast<std::size_t>(row) < rows, "a row that asks does not exist");
+  for (std::size_t i = 0; i < batch.asked.size(); ++i) {
+    require(batch.asked[i] >= 0 && static_cast<std::size_t>(batch.asked[i]) < rows, "a row that asks does not exist");
+    require(i == 0 || batch.asked[i] > batch.asked[i - 1], "rows that ask are not in order, or ask twice");
+  }
   for (const Copy& copy : batch.copies) {
     require(copy.source >= 0 && copy.source < shape.pages && copy.target >= 0 && copy.target < shape.pages, "a copied page does not exist");
     require(copy.positions > 0 && copy.positions <= page_positions, "a copy of no position, or of more than a page");
   }
+  check_written(batch);
+}
+
+// Rows are written by several threads at once, which is only safe when no two of them are the same place.
+void Engine::check_written(const Batch& batch) const {
+  std::vector<bool> written(static_cast<std::size_t>(memory_.shape().pages));
+  for (const Segment& segment : batch.segments) {
+    for (int page = segment.start / page_positions; page <= (segment.start + segment.rows - 1) / page_positions; ++page) {
+      const auto place = static_cast<std::size_t>(segment.pages[page]);
+      require(!written[place], "a page is written twice");
+      written[place] = true;
+    }
+  }
+}
+
+void Engine::check(const Request& request) const {
+  const Draw& draw = request.draw;
+  require(request.row >= 0 && request.row < asked_, "a draw names a row that did not ask");
+  require(draw.temperature >= 0 && draw.temperature < infinity, "a temperature is not a number of at least 0");
+  require(draw.top_p > 0 && draw.top_p <= 1 && draw.min_p >= 0 && draw.min_p <= 1 && draw.top_k >= 0, "a filter's bound is no bound");
+  require(draw.uniform >= 0 && draw.uniform < 1, "a uniform number is not in [0, 1)");
+  require(draw.top >= 0 && draw.top <= vocabulary(), "more likely tokens are wanted than there are");
+  for (const std::int32_t id : draw.banned) require(id >= 0 && id < vocabulary(), "a banned token does not exist");
 }
 
 }  // namespace tane

@@ -23,6 +23,10 @@ using PackRow = bool (*)(const AffineWeights&, int row, const std::uint8_t* bloc
 Isa isa_named(const std::string& name);             // "auto" is the best there is; throws for one this machine lacks
 PackRow packer_named(const std::string& format);    // of a block format kept as stored
 
+// What packing makes of rows of floats, as float32 again: for reports. False when a number is not finite or a scale overflows
+// float16; throws for a shape that no linear layer has.
+bool round_rows(AffineForm form, int rows, int inputs, const float* values, float* rounded);
+
 class Engine {
  public:
   Engine(const ModelShape& shape, double rope_base, const RopeStretch* stretch, Isa isa, int threads);
@@ -58,11 +62,13 @@ class Engine {
   std::vector<Answer> choose(const std::vector<Request>& requests);
 
   int asked() const { return asked_; }
-  int vocabulary() const { return program_->vocabulary(); }
-  const float* logits() const { return program_->logits(); }
+  int vocabulary() const { return program_ ? program_->vocabulary() : 0; }
+  const float* logits() const { return program_ ? program_->logits() : nullptr; }
 
  private:
   void check(const Batch& batch, const std::vector<std::tuple<int, int, int>>& segments) const;
+  void check_written(const Batch& batch) const;
+  void check(const Request& request) const;
 
   Isa isa_;
   Pool pool_;

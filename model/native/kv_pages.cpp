@@ -9,7 +9,8 @@ namespace {
 // Lines of `count` numbers out of 32, for layouts whose last index is the position.
 void copy_lines(const std::byte* source, std::byte* target, int lines, std::size_t position_bytes, int count) {
   const std::size_t line_bytes = page_positions * position_bytes;
-  for (int line = 0; line < lines; ++line) std::memcpy(target + line * line_bytes, source + line * line_bytes, count * position_bytes);
+  for (int line = 0; line < lines; ++line)
+    std::memcpy(target + line * line_bytes, source + line * line_bytes, count * position_bytes);
 }
 
 void copy_int8(const KvHead& source, const KvHead& target, int head_width, int count) {

@@ -57,7 +57,9 @@ struct KvHead {
 
   std::int8_t* int8_keys() const { return reinterpret_cast<std::int8_t*>(memory); }
   float* key_scales() const { return reinterpret_cast<float*>(memory + codes_bytes); }
-  std::int8_t* int8_values() const { return reinterpret_cast<std::int8_t*>(memory + codes_bytes + page_positions * sizeof(float)); }
+  std::int8_t* int8_values() const {
+    return reinterpret_cast<std::int8_t*>(memory + codes_bytes + page_positions * sizeof(float));
+  }
   float* value_scales() const { return reinterpret_cast<float*>(memory + 2 * codes_bytes + page_positions * sizeof(float)); }
   Float16* float16_keys() const { return reinterpret_cast<Float16*>(memory); }
   Float16* float16_values() const { return reinterpret_cast<Float16*>(memory + codes_bytes); }
@@ -68,7 +70,8 @@ struct KvPages {
   std::byte* memory;  // total_bytes, aligned to 64; pages never written may be left untouched
 
   KvHead head(int layer, int page, int kv_head) const {
-    return {memory + layer * shape.layer_bytes() + page * shape.page_bytes() + kv_head * shape.head_bytes(), shape.codes_bytes()};
+    return {memory + layer * shape.layer_bytes() + page * shape.page_bytes() + kv_head * shape.head_bytes(),
+            shape.codes_bytes()};
   }
 };
 

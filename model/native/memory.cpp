@@ -1,5 +1,7 @@
 #include "memory.hpp"
 
+#include <climits>
+#include <cmath>
 #include <new>
 #include <stdexcept>
 
@@ -9,16 +11,22 @@ namespace tane {
 namespace {
 
 constexpr std::size_t alignment = 64;
+constexpr double most_bytes = 0x1p62;  // so that no offset overflows
 
 KvShape kv_shape(const ModelShape& shape) {
   return {shape.kv_type, shape.layers, shape.kv_heads, shape.head_width, shape.pages};
 }
 
-void check(const ModelShape& shape) {
+void check(const ModelShape& shape, double rope_base) {
   if (!kv_supports(shape.kv_heads, shape.head_width) ||
       !attention_supports(shape.heads, shape.kv_heads, shape.head_width)) {
     throw std::invalid_argument("the native engine has no attention for these heads");
   }
+  const double bytes = static_cast<double>(kv_shape(shape).page_bytes()) * shape.pages * shape.layers;
+  if (shape.layers < 1 || shape.context < 1 || shape.pages < 0 || shape.heads > INT_MAX / shape.head_width || bytes > most_bytes) {
+    throw std::invalid_argument("the native engine has no model of so many layers, positions or pages");
+  }
+  if (!(rope_base > 0 && std::isfinite(rope_base))) throw std::invalid_argument("the base of rotary positions is not above 0");
 }
 
 }  // namespace
@@ -36,7 +44,7 @@ void Block::reserve(std::size_t bytes) {
 }
 
 ModelMemory::ModelMemory(const ModelShape& shape, double rope_base, const RopeStretch* stretch) : shape_(shape) {
-  check(shape);
+  check(shape, rope_base);
   const KvShape kv = kv_shape(shape);
   page_memory_.reserve(kv.total_bytes());
   pages_ = {kv, page_memory_.data()};

@@ -2,27 +2,45 @@
 
 #include <xmmintrin.h>
 
+#include <chrono>
+
 namespace tane {
 namespace {
 
 constexpr unsigned default_float_control = 0x1F80;  // round to nearest, subnormals kept, no exception traps
 
-#ifndef SPIN_WORKER
-#define SPIN_WORKER 2000
-#endif
-#ifndef SPIN_CALLER
-#define SPIN_CALLER 2000
-#endif
+// Longer than the serial work between two runs, far shorter than the slice of time that a neighbour on this core would get.
+constexpr std::chrono::microseconds spin_limit{20};
+
+// Looks again and again until `done()` holds or the time is over.
+template <typename Done>
+bool spin(Done done) {
+  const auto start = std::chrono::steady_clock::now();
+  do {
+    for (int look = 0; look < 32; ++look) {
+      if (done()) return true;
+      _mm_pause();
+    }
+  } while (std::chrono::steady_clock::now() - start < spin_limit);
+  return done();
+}
 
 }  // namespace
 
 Pool::Pool(int threads) : shares_(static_cast<std::size_t>(threads > 1 ? threads : 1)) {
   workers_.reserve(shares_.size() - 1);
-  for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+  try {
+    for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+  } catch (...) {  // the system has no more threads for us
+    stop();
+    throw;
+  }
 }
 
-Pool::~Pool() {
-  stop_.store(true);
+Pool::~Pool() { stop(); }
+
+void Pool::stop() {
+  stopped_.store(true);
   wake();
   for (auto& worker : workers_) worker.join();
 }
@@ -53,20 +71,18 @@ void Pool::wake() {
 }
 
 std::uint32_t Pool::wait_for_run(std::uint32_t seen) {
-  for (int spin = 0; spin < SPIN_WORKER; ++spin) {
-    const std::uint32_t run = run_.load(std::memory_order_acquire);
-    if (run != seen) return run;
-    _mm_pause();
+  const auto changed = [&] { return run_.load(std::memory_order_acquire) != seen; };
+  if (!spin(changed)) {
+    sleepers_.fetch_add(1);
+    while (run_.load() == seen) run_.wait(seen);
+    sleepers_.fetch_sub(1);
   }
-  sleepers_.fetch_add(1);
-  while (run_.load() == seen) run_.wait(seen);
-  sleepers_.fetch_sub(1);
   return run_.load();
 }
 
 void Pool::work(int thread) {
   _mm_setcsr(default_float_control);
-  for (std::uint32_t seen = 0; !stop_.load();) {
+  for (std::uint32_t seen = 0; !stopped_.load();) {
     take_chunks(thread);
     seen = wait_for_run(seen);
   }
@@ -97,10 +113,7 @@ void Pool::take_chunks(int thread) {
 }
 
 void Pool::wait_for_chunks() {
-  for (int spin = 0; spin < SPIN_CALLER; ++spin) {
-    if (pending_.load(std::memory_order_acquire) == 0) return;
-    _mm_pause();
-  }
+  if (spin([&] { return pending_.load(std::memory_order_acquire) == 0; })) return;
   caller_sleeps_.store(true);
   for (int pending; (pending = pending_.load()) != 0;) pending_.wait(pending);
   caller_sleeps_.store(false);

@@ -58,6 +58,7 @@ class Pool {
   };
 
   void work(int thread);
+  void stop();
   void take_chunks(int thread);
   int take(Share& share, bool own);
   void wake();
@@ -71,7 +72,7 @@ class Pool {
   std::atomic<bool> caller_sleeps_{false};
   alignas(64) std::atomic<std::uint32_t> run_{0};  // grows with each run and each wake
   std::atomic<int> sleepers_{0};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stopped_{false};
   std::vector<std::thread> workers_;
 };
 

@@ -14,6 +14,10 @@ constexpr int few_rows = 4;         // fewer rows than this are not worth waking
 
 int parts(int count, int each) { return (count + each - 1) / each; }
 
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(what);
+}
+
 std::size_t floats(int rows, int width) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * sizeof(float);
 }
@@ -40,36 +44,54 @@ Program::Program(ModelMemory& memory, Pool& pool, Isa isa, std::vector<int> buff
 }
 
 void Program::check() const {
-  if (instructions_.empty() || instructions_.back().kind != Kind::linear) {
-    throw std::invalid_argument("a program ends with the linear layer that makes logits");
-  }
+  std::vector<bool> written(widths_.size());
+  bool gathered = false;
   for (const Instruction& each : instructions_) {
-    check_view(each.out);
+    gathered = gathered || each.kind == Kind::gather;
+    require(each.asked == gathered, "an instruction works on other rows than there are at its place");
     for (const View& view : {each.a, each.b, each.c}) {
-      if (view.buffer >= 0) check_view(view);
+      if (view.buffer < 0) continue;
+      check_view(view);
+      require(written[static_cast<std::size_t>(view.buffer)], "an instruction reads what none before it has made");
     }
-    if (each.kind == Kind::linear) {
-      const AffineWeights& weights = memory_.matrix(each.matrix);
-      if (weights.inputs != each.a.width || weights.outputs != each.out.width) {
-        throw std::invalid_argument("a linear layer's weights do not fit what it reads or writes");
-      }
-    }
-    if (each.source == Source::rms_norm || each.kind == Kind::rms_norm) {
-      if (static_cast<int>(memory_.vector(each.vector).size()) != each.a.width) {
-        throw std::invalid_argument("a norm's gain has another width than what it reads");
-      }
-    }
-    if (each.kind == Kind::attend && (each.layer < 0 || each.layer >= memory_.shape().layers)) {
-      throw std::invalid_argument("attention in a layer that has no pages");
-    }
+    check_view(each.out);
+    written[static_cast<std::size_t>(each.out.buffer)] = true;
+    check_shapes(each);
   }
+  require(!instructions_.empty() && instructions_.back().kind == Kind::linear, "a program ends with the linear layer that makes logits");
+  const View& logits = instructions_.back().out;
+  require(logits.width == widths_[static_cast<std::size_t>(logits.buffer)], "logits do not fill their buffer");
 }
 
 void Program::check_view(const View& view) const {
   const auto known = static_cast<int>(widths_.size());
-  if (view.buffer < 0 || view.buffer >= known || view.first < 0 || view.width < 1 ||
-      view.first + view.width > widths_[static_cast<std::size_t>(view.buffer)]) {
-    throw std::invalid_argument("an instruction reaches outside its buffer");
+  require(view.buffer >= 0 && view.buffer < known && view.first >= 0 && view.width >= 1 &&
+              view.width <= widths_[static_cast<std::size_t>(view.buffer)] - view.first,
+          "an instruction reaches outside its buffer");
+}
+
+// An input that is missing has width 0, and so fits nothing.
+void Program::check_shapes(const Instruction& each) const {
+  const ModelShape& shape = memory_.shape();
+  const auto fit = [&](int inputs, int outputs) {
+    require(each.a.width == inputs && each.out.width == outputs, "an instruction's arrays do not fit its weights or its heads");
+  };
+  if (each.kind == Kind::rms_norm || each.source == Source::rms_norm) {
+    require(static_cast<int>(memory_.vector(each.vector).size()) == each.a.width, "a norm's gain has another width than what it reads");
+  }
+  if (each.kind == Kind::silu_multiply || each.kind == Kind::add || each.source == Source::silu_multiply) {
+    require(each.a.width == each.b.width, "two arrays that go together have different widths");
+  }
+  switch (each.kind) {
+    case Kind::embed: return fit(0, memory_.matrix(each.matrix).inputs);
+    case Kind::linear:
+      require(each.c.buffer < 0 || each.c.width == each.out.width, "what is added to a product has another width");
+      return fit(memory_.matrix(each.matrix).inputs, memory_.matrix(each.matrix).outputs);
+    case Kind::attend:
+      require(each.layer >= 0 && each.layer < shape.layers, "attention in a layer that has no pages");
+      require(each.b.width == shape.kv_heads * shape.head_width && each.c.width == each.b.width, "keys or values do not fit the heads");
+      return fit(shape.heads * shape.head_width, shape.heads * shape.head_width);
+    default: return fit(each.a.width, each.a.width);
   }
 }
 

@@ -72,6 +72,7 @@ class Program {
 
   void check() const;
   void check_view(const View& view) const;
+  void check_shapes(const Instruction& instruction) const;
   void reserve(const Batch& batch);
   void plan_attention(const Batch& batch);
   void plan_segment(const Segment& segment, int first_row, int blocks_each);

@@ -56,7 +56,10 @@ Kept narrow(const SamplingKernels& kernels, const Kept& kept, int count, Samplin
     if (kept.weights != nullptr) scratch.kept_weights[i] = kept.weights[position];
   }
   kernels.peaks(scratch.logits.get(), count, scratch.peaks.get());
-  return {{scratch.logits.get(), count, scratch.peaks.get()}, scratch.token_ids.get(), kept.weights == nullptr ? nullptr : scratch.kept_weights.get(), kept.peak};
+  return {{scratch.logits.get(), count, scratch.peaks.get()},
+          scratch.token_ids.get(),
+          kept.weights == nullptr ? nullptr : scratch.kept_weights.get(),
+          kept.peak};
 }
 
 Kept keep_top_k(const SamplingKernels& kernels, const Kept& all, int count, SamplingScratch& scratch) {
@@ -64,9 +67,11 @@ Kept keep_top_k(const SamplingKernels& kernels, const Kept& all, int count, Samp
   return narrow(kernels, all, leading_positions(kernels, all.logits, count, scratch), scratch);
 }
 
-Kept keep_top_p(const SamplingKernels& kernels, const Kept& kept, double mass, double total, double temperature, SamplingScratch& scratch) {
+Kept keep_top_p(const SamplingKernels& kernels, const Kept& kept, double mass, double total, double temperature,
+                SamplingScratch& scratch) {
   if (mass >= 1.0) return kept;
-  return narrow(kernels, kept, reaching_positions(kernels, kept.logits, kept.weights, mass * total, temperature, scratch), scratch);
+  return narrow(kernels, kept, reaching_positions(kernels, kept.logits, kept.weights, mass * total, temperature, scratch),
+                scratch);
 }
 
 Kept keep_min_p(const SamplingKernels& kernels, const Kept& kept, double ratio, SamplingScratch& scratch) {
@@ -103,21 +108,26 @@ Position drawn_position(const Kept& kept, double uniform, double total, const do
   }
 }
 
-void sort_list(TokenLogprob* list, int count) {  // sorted by logit, so nearly sorted by log-probability
+bool comes_before(const TokenLogprob& a, const TokenLogprob& b) {
+  return a.logprob > b.logprob || (a.logprob == b.logprob && a.token_id < b.token_id);
+}
+
+// Insertion: sorted by logit already, the list only lacks order where rounding made log-probabilities equal.
+void sort_list(TokenLogprob* list, int count) {
   for (int i = 1; i < count; ++i) {
     const TokenLogprob entry = list[i];
     int j = i;
-    for (; j > 0 && (list[j - 1].logprob < entry.logprob || (list[j - 1].logprob == entry.logprob && list[j - 1].token_id > entry.token_id)); --j) {
-      list[j] = list[j - 1];
-    }
+    for (; j > 0 && comes_before(entry, list[j - 1]); --j) list[j] = list[j - 1];
     list[j] = entry;
   }
 }
 
-Drawn report_sampled(const SamplingKernels& kernels, const Kept& kept, Position drawn, const Draw& draw, SamplingScratch& scratch,
-                     TokenLogprob* list) {
+Drawn report_sampled(const SamplingKernels& kernels, const Kept& kept, Position drawn, const Draw& draw,
+                     SamplingScratch& scratch, TokenLogprob* list) {
   const double log_total = logarithm(drawn.total);
-  const auto logprob = [&](int position) { return (double{kept.logits.values[position]} - kept.peak) / draw.temperature - log_total; };
+  const auto logprob = [&](int position) {
+    return (double{kept.logits.values[position]} - kept.peak) / draw.temperature - log_total;
+  };
   int listed = 0;
   for (const std::uint64_t key : leading(kernels, kept.logits, draw.top, scratch)) {
     const std::int32_t position = position_of(key);
@@ -140,14 +150,17 @@ Drawn report_model(const SamplingKernels& kernels, const Logits& logits, float p
   return {token, logprob(token), listed};
 }
 
-Drawn draw_sampled(const SamplingKernels& kernels, const Kept& all, const Draw& draw, SamplingScratch& scratch, TokenLogprob* list) {
+Drawn draw_sampled(const SamplingKernels& kernels, const Kept& all, const Draw& draw, SamplingScratch& scratch,
+                   TokenLogprob* list) {
   Kept kept = keep_top_k(kernels, all, draw.top_k, scratch);
-  const double total = kernels.weigh(kept.logits.values, kept.logits.count, kept.peak, draw.temperature, scratch.weights.get(), scratch.run_sums.get());
+  const double total = kernels.weigh(kept.logits.values, kept.logits.count, kept.peak, draw.temperature, scratch.weights.get(),
+                                     scratch.run_sums.get());
   kept.weights = scratch.weights.get();
   kept = keep_top_p(kernels, kept, draw.top_p, total, draw.temperature, scratch);
   kept = keep_min_p(kernels, kept, draw.min_p, scratch);
   const bool is_whole = kept.weights == scratch.weights.get();
-  const Position drawn = is_whole ? drawn_position(kept, draw.uniform, total, scratch.run_sums.get()) : drawn_position(kept, draw.uniform);
+  const Position drawn =
+      is_whole ? drawn_position(kept, draw.uniform, total, scratch.run_sums.get()) : drawn_position(kept, draw.uniform);
   if (draw.logprobs == LogprobsOf::sampled) return report_sampled(kernels, kept, drawn, draw, scratch, list);
   return {kept.token(drawn.index), 0, 0};
 }
@@ -156,17 +169,17 @@ Drawn draw_sampled(const SamplingKernels& kernels, const Kept& all, const Draw& 
 
 SamplingScratch::SamplingScratch(int vocabulary) {
   const auto count = static_cast<std::size_t>(vocabulary), runs = count / run_tokens + 2;
-  edited = std::make_unique_for_overwrite<float[]>(count), logits = std::make_unique_for_overwrite<float[]>(count);
-  raw_peaks = std::make_unique_for_overwrite<float[]>(runs), peaks = std::make_unique_for_overwrite<float[]>(runs);
-  spare_peaks = std::make_unique_for_overwrite<float[]>(runs);
-  weights = std::make_unique_for_overwrite<double[]>(count), kept_weights = std::make_unique_for_overwrite<double[]>(count);
+  for (auto* each : {&edited, &logits}) *each = std::make_unique_for_overwrite<float[]>(count);
+  for (auto* each : {&raw_peaks, &peaks, &spare_peaks}) *each = std::make_unique_for_overwrite<float[]>(runs);
+  for (auto* each : {&weights, &kept_weights}) *each = std::make_unique_for_overwrite<double[]>(count);
   run_sums = std::make_unique_for_overwrite<double[]>(runs);
-  positions = std::make_unique_for_overwrite<std::int32_t[]>(count + 1), token_ids = std::make_unique_for_overwrite<std::int32_t[]>(count);
-  keys = std::make_unique_for_overwrite<std::uint64_t[]>(count), spare_keys = std::make_unique_for_overwrite<std::uint64_t[]>(count);
+  // One more than there are tokens: compaction writes a position before it knows whether to keep it.
+  for (auto* each : {&positions, &token_ids}) *each = std::make_unique_for_overwrite<std::int32_t[]>(count + 1);
+  for (auto* each : {&keys, &spare_keys}) *each = std::make_unique_for_overwrite<std::uint64_t[]>(count);
 }
 
-Drawn draw_token(const SamplingKernels& kernels, const float* logits, int vocabulary, const Draw& draw, SamplingScratch& scratch,
-                 TokenLogprob* list) {
+Drawn draw_token(const SamplingKernels& kernels, const float* logits, int vocabulary, const Draw& draw,
+                 SamplingScratch& scratch, TokenLogprob* list) {
   const float raw_peak = kernels.peaks(logits, vocabulary, scratch.raw_peaks.get());
   if (!std::isfinite(raw_peak)) return {};
   const Logits raw{logits, vocabulary, scratch.raw_peaks.get()};
@@ -183,7 +196,8 @@ Drawn draw_token(const SamplingKernels& kernels, const float* logits, int vocabu
   } else {
     drawn = draw_sampled(kernels, all, draw, scratch, list);
   }
-  return draw.logprobs == LogprobsOf::model ? report_model(kernels, raw, raw_peak, drawn.token_id, draw.top, scratch, list) : drawn;
+  return draw.logprobs == LogprobsOf::model ? report_model(kernels, raw, raw_peak, drawn.token_id, draw.top, scratch, list)
+                                            : drawn;
 }
 
 Drawn report_token(const SamplingKernels& kernels, const float* logits, int vocabulary, std::int32_t token_id, int top,

@@ -81,8 +81,8 @@ struct SamplingScratch {
 };
 
 // Draws one token from a row. `list` has room for draw.top entries; logits are not changed.
-Drawn draw_token(const SamplingKernels& kernels, const float* logits, int vocabulary, const Draw& draw, SamplingScratch& scratch,
-                 TokenLogprob* list);
+Drawn draw_token(const SamplingKernels& kernels, const float* logits, int vocabulary, const Draw& draw,
+                 SamplingScratch& scratch, TokenLogprob* list);
 
 // The model's log-probability of a given token, and of the `top` likeliest ones, as `draw_token` would report them.
 Drawn report_token(const SamplingKernels& kernels, const float* logits, int vocabulary, std::int32_t token_id, int top,

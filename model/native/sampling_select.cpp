@@ -62,7 +62,8 @@ std::uint64_t* sort_keys(std::uint64_t* keys, std::uint64_t* spare, int count) {
   return keys;
 }
 
-std::span<const std::uint64_t> leading(const SamplingKernels& kernels, const Logits& logits, int wanted, SamplingScratch& scratch) {
+std::span<const std::uint64_t> leading(const SamplingKernels& kernels, const Logits& logits, int wanted,
+                                       SamplingScratch& scratch) {
   wanted = std::min(wanted, logits.count);
   if (wanted <= 0) return {};
   const int runs = (logits.count + run_tokens - 1) / run_tokens;
@@ -89,7 +90,8 @@ int reaching_positions(const SamplingKernels& kernels, const Logits& logits, con
                        double temperature, SamplingScratch& scratch) {
   const float peak = *std::max_element(logits.peaks, logits.peaks + (logits.count + run_tokens - 1) / run_tokens);
   for (int depth = 1;; depth += 1 + depth / 8) {  // logits at most depth·τ below the peak: a prefix of the ranking
-    const float level = depth < 64 ? static_cast<float>(std::max(double{peak} - depth * temperature, least_finite)) : everything;
+    const float level =
+        depth < 64 ? static_cast<float>(std::max(double{peak} - depth * temperature, least_finite)) : everything;
     const int count = kernels.at_least(logits.values, logits.count, logits.peaks, level, scratch.positions.get());
     double mass = 0;
     for (int i = 0; i < count; ++i) mass += weights[scratch.positions[i]];

@@ -20,7 +20,8 @@ inline std::int32_t position_of(std::uint64_t key) { return static_cast<std::int
 std::uint64_t* sort_keys(std::uint64_t* keys, std::uint64_t* spare, int count);
 
 // The first `wanted` of the ranking, as sorted keys in the scratch. At most `logits.count` are there.
-std::span<const std::uint64_t> leading(const SamplingKernels& kernels, const Logits& logits, int wanted, SamplingScratch& scratch);
+std::span<const std::uint64_t> leading(const SamplingKernels& kernels, const Logits& logits, int wanted,
+                                       SamplingScratch& scratch);
 
 // Positions, ascending, of the first `wanted` of the ranking, in scratch.positions; gives how many.
 int leading_positions(const SamplingKernels& kernels, const Logits& logits, int wanted, SamplingScratch& scratch);

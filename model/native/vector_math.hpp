@@ -32,13 +32,16 @@ static inline int nearest(float value) {
 
 // The polynomials are minimax fits in relative error over half a binade: 3e-9 (exp), 2e-9 (exp2), 4e-18 (float64).
 constexpr float exp_terms[] = {0x1.6a233cp-10f, 0x1.123a6ep-7f, 0x1.5558f4p-5f, 0x1.555490p-3f, 0x1.fffffcp-2f, 1.0f, 1.0f};
-constexpr float exp2_terms[] = {0x1.41fb98p-13f, 0x1.5f3e84p-10f, 0x1.3b2d4ep-7f, 0x1.c6aee8p-5f, 0x1.ebfbdcp-3f, 0x1.62e430p-1f, 1.0f};
-constexpr double exp_double_terms[] = {0x1.ad7f1dc8a0b43p-26, 0x1.28add085f3297p-22, 0x1.71df261ed343ap-19, 0x1.a01999ab4f4b8p-16,
-                                       0x1.a01a0129b816ep-13, 0x1.6c16c1844c091p-10, 0x1.1111111127e82p-7,  0x1.55555555507ebp-5,
-                                       0x1.55555555554f9p-3,  0x1.000000000000ap-1,  1.0,                   1.0};
+constexpr float exp2_terms[] = {
+    0x1.41fb98p-13f, 0x1.5f3e84p-10f, 0x1.3b2d4ep-7f, 0x1.c6aee8p-5f, 0x1.ebfbdcp-3f, 0x1.62e430p-1f, 1.0f};
+constexpr double exp_double_terms[] = {
+    0x1.ad7f1dc8a0b43p-26, 0x1.28add085f3297p-22, 0x1.71df261ed343ap-19, 0x1.a01999ab4f4b8p-16,
+    0x1.a01a0129b816ep-13, 0x1.6c16c1844c091p-10, 0x1.1111111127e82p-7,  0x1.55555555507ebp-5,
+    0x1.55555555554f9p-3,  0x1.000000000000ap-1,  1.0,                   1.0};
 
 constexpr float log2_e = 0x1.715476p+0f, ln2_high = 0x1.62ep-1f, ln2_low = 0x1.0bfbe8p-15f;
-constexpr double log2_e_double = 0x1.71547652b82fep+0, ln2_high_double = 0x1.62e42fefa3000p-1, ln2_low_double = 0x1.3de6af278ece6p-42;
+constexpr double log2_e_double = 0x1.71547652b82fep+0, ln2_high_double = 0x1.62e42fefa3000p-1,
+                 ln2_low_double = 0x1.3de6af278ece6p-42;
 constexpr float exp_lowest = -104.0f, exp_highest = 89.0f;  // beyond these e^x is 0 and infinity
 constexpr double exp_double_lowest = -746.0, exp_double_highest = 710.0;
 
@@ -76,10 +79,11 @@ static inline double exponential(double x) {
   x = exp_double_highest < x ? exp_double_highest : x;
   const double n = fused(x, log2_e_double, round_double) - round_double;
   const double r = fused(n, -ln2_low_double, fused(n, -ln2_high_double, x));
-  const double half = fused(n, 0.5, round_double);                   // half of n, rounded
+  const double half = fused(n, 0.5, round_double);                  // half of n, rounded
   const double other = (n - (half - round_double)) + round_double;  // the rest of it
   const std::uint64_t bias = std::uint64_t{1023} << 52;
-  return polynomial(exp_double_terms, r) * double_of_bits((bits_of(half) << 52) + bias) * double_of_bits((bits_of(other) << 52) + bias);
+  return polynomial(exp_double_terms, r) * double_of_bits((bits_of(half) << 52) + bias) *
+         double_of_bits((bits_of(other) << 52) + bias);
 }
 
 // The natural logarithm in float64 within 1 ulp, of a positive normal number; anything else gives NaN.
@@ -103,9 +107,9 @@ struct SineCosine {
 
 // Both within 1e-15 for 0 ≤ x ≤ 2²⁰: x = n·π/2 + r, the product n·π/2 subtracted in three exact or nearly exact parts.
 static inline SineCosine sine_cosine(double x) {
-  constexpr double sine_terms[] = {0x1.5d9158d3c377bp-33, -0x1.ae5e60b0722c6p-26, 0x1.71de3570e0499p-19,
-                                   -0x1.a01a019c0a01ap-13, 0x1.111111110f840p-7, -0x1.5555555555549p-3};
-  constexpr double cosine_terms[] = {-0x1.8faccd00598f9p-37, 0x1.1ee9e887a840bp-29, -0x1.27e4f805252d3p-22,
+  constexpr double sine_terms[] = {0x1.5d9158d3c377bp-33,  -0x1.ae5e60b0722c6p-26, 0x1.71de3570e0499p-19,
+                                   -0x1.a01a019c0a01ap-13, 0x1.111111110f840p-7,   -0x1.5555555555549p-3};
+  constexpr double cosine_terms[] = {-0x1.8faccd00598f9p-37, 0x1.1ee9e887a840bp-29,  -0x1.27e4f805252d3p-22,
                                      0x1.a01a019cab5dep-16,  -0x1.6c16c16c1513fp-10, 0x1.555555555554cp-5};
   const double shifted = fused(x, 0x1.45f306dc9c883p-1, round_double), n = shifted - round_double;
   const double r = fused(n, -0x1.3198a2e037073p-69, fused(n, -0x1.0b4611a600000p-34, fused(n, -0x1.921fb54400000p+0, x)));

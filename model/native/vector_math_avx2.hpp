@@ -66,7 +66,8 @@ static inline __m256 power_of_2(__m256 y) {
   x = _mm256_min_pd(_mm256_set1_pd(exp_double_highest), x);
   const __m256d round = _mm256_set1_pd(round_double);
   const __m256d n = _mm256_sub_pd(_mm256_fmadd_pd(x, _mm256_set1_pd(log2_e_double), round), round);
-  const __m256d r = _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_low_double), _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_high_double), x));
+  const __m256d r =
+      _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_low_double), _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_high_double), x));
   const __m256d half = _mm256_fmadd_pd(n, _mm256_set1_pd(0.5), round);
   const __m256d other = _mm256_add_pd(_mm256_sub_pd(n, _mm256_sub_pd(half, round)), round);
   const __m256i bias = _mm256_set1_epi64x(std::int64_t{1023} << 52);
@@ -81,7 +82,8 @@ static inline __m256d exponential(__m256d x) {
   const __m256d round = _mm256_set1_pd(round_double);
   const __m256d shifted = _mm256_fmadd_pd(x, _mm256_set1_pd(log2_e_double), round);
   const __m256d n = _mm256_sub_pd(shifted, round);
-  const __m256d r = _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_low_double), _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_high_double), x));
+  const __m256d r =
+      _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_low_double), _mm256_fnmadd_pd(n, _mm256_set1_pd(ln2_high_double), x));
   const __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(shifted), 52);
   return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(polynomial(exp_double_terms, r)), exponent));
 }

@@ -45,6 +45,25 @@ class Vector:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class WeightForm:
+    """The packed form of a matrix."""
+
+    eight_bits: bool
+    centred: bool
+    exact: bool
+    """Whether it holds the weights as stored."""
+
+
+def weight_form(parts: Sequence[StoredTensor], weight_type: WeightType) -> WeightForm:
+    """How a matrix of these parts is held: as stored where all have one format that the kernels know, else rounded."""
+    names = {part.format.name for part in parts}
+    exact = EXACT_FORMS.get(names.pop()) if len(names) == 1 else None
+    if exact is not None:
+        return WeightForm(*exact, exact=True)
+    return WeightForm(eight_bits=weight_type == "int8", centred=weight_type == "int8", exact=False)
+
+
 def kv_bytes_per_token(config: ModelConfig, kv_type: KvType) -> int:
     """Keys and values of one position in all layers; int8 has a float32 scale for each head of either."""
     head_bytes = config.head_width + 4 if kv_type == "int8" else 2 * config.head_width
@@ -110,13 +129,11 @@ class NativeOps:
 
     def matrix(self, *parts: StoredTensor) -> Matrix:
         outputs, inputs = sum(part.shape[0] for part in parts), parts[0].shape[1]
-        names = {part.format.name for part in parts}
-        form = EXACT_FORMS.get(names.pop()) if len(names) == 1 else None
-        eight_bits, centred = form or (self._weight_type == "int8", self._weight_type == "int8")
-        index = self._native.add_matrix(eight_bits, centred, True, outputs, inputs)
+        form = weight_form(parts, self._weight_type)
+        index = self._native.add_matrix(form.eight_bits, form.centred, True, outputs, inputs)
         first = 0
         for part in parts:
-            self._pack(index, first, part, exact=form is not None)
+            self._pack(index, first, part, exact=form.exact)
             first += part.shape[0]
         return Matrix(index, outputs)
 
@@ -151,7 +168,7 @@ class NativeOps:
     def asked_rows(self, x: Recorded) -> Recorded:
         return self._recording.add("gather", x.width, x)
 
-    def program(self, forward: Callable[[], Recorded]) -> "NativeProgram":
+    def program(self, forward: Callable[[], Recorded]) -> NativeProgram:
         self._recording = Recording()
         forward()
         calls = fused(self._recording.calls)

@@ -15,30 +15,36 @@ from service.cli.options import settings_options
 if TYPE_CHECKING:
     from model.loading.checkpoint import Checkpoint
     from model.loading.tensor import StoredTensor
+    from model.ops.native_ops import WeightType
 
 FLOAT32_BYTES = 4
 
 
 @click.command()
-@settings_options("model")
+@settings_options("model", "weights")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def info(model: str | None, as_json: bool) -> None:
+def info(as_json: bool, **flags: Any) -> None:
     """Check a model file and show what it says.
+
+    Weights that the native op set cannot keep as stored are rounded as it would round them when it loads, and the
+    error is shown.
 
     \b
     Examples:
       tane info
-      tane info --model ./other.gguf --json
+      tane info --model ./other.gguf --weights int4
+      tane info --json
     """
-    path, checkpoint = load_checkpoint(read_settings({"model": model}))
-    description = describe(path, checkpoint)
+    settings = read_settings(flags)
+    path, checkpoint = load_checkpoint(settings)
+    description = describe(path, checkpoint, settings.weights)
     if as_json:
         write_json(description)
     else:
         show(description)
 
 
-def describe(path: Path, checkpoint: "Checkpoint") -> dict[str, Any]:
+def describe(path: Path, checkpoint: "Checkpoint", weight_type: "WeightType") -> dict[str, Any]:
     """The model's name, hash, shape, formats, sizes, vocabulary and defaults, as plain values."""
     vocabulary = checkpoint.vocabulary
     numbers = checkpoint.config.cached_numbers_per_position
@@ -49,6 +55,7 @@ def describe(path: Path, checkpoint: "Checkpoint") -> dict[str, Any]:
         "config": dataclasses.asdict(checkpoint.config),
         "parameters": sum(prod(tensor.shape) for tensor in checkpoint.tensors.values()),
         "formats": _formats(checkpoint.tensors),
+        "native_weights": _native_weights(checkpoint, weight_type),
         "cache": {"numbers_per_token": numbers, "float32_bytes_per_token": numbers * FLOAT32_BYTES},
         "vocabulary": {
             "tokens": len(vocabulary.tokens),
@@ -59,6 +66,27 @@ def describe(path: Path, checkpoint: "Checkpoint") -> dict[str, Any]:
         },
         "chat_template": checkpoint.chat_template is not None,
         "defaults": dataclasses.asdict(checkpoint.defaults),
+    }
+
+
+def _native_weights(checkpoint: "Checkpoint", weight_type: "WeightType") -> dict[str, Any]:
+    """How many weights of matrices the native op set keeps as stored, and how far it moves the others."""
+    from model.ops.weight_error import weights_as_loaded
+
+    try:
+        loaded = weights_as_loaded(checkpoint, weight_type)
+    except ValueError as error:
+        return {"refused": str(error)}
+    kinds = {
+        kind: {"weights": each.weights, "relative_rms_error": each.relative_rms_error}
+        for kind, each in loaded.rounded.items()
+    }
+    return {
+        "kept": loaded.kept,
+        "rounded": loaded.overall.weights,
+        "rounded_to": weight_type if kinds else None,
+        "relative_rms_error": loaded.overall.relative_rms_error,
+        "kinds": kinds,
     }
 
 
@@ -95,6 +123,7 @@ def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
             (f"in {name}", f"{share['tensors']} tensors, {share['bytes']:,} bytes")
             for name, share in description["formats"].items()
         ),
+        *_native_rows(description["native_weights"]),
         ("cache", f"{description['cache']['float32_bytes_per_token']:,} bytes a token in float32"),
         (
             "vocabulary",
@@ -105,3 +134,20 @@ def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("chat template", "yes" if description["chat_template"] else "no"),
         ("defaults", ", ".join(f"{name} {value}" for name, value in defaults.items()) or "none"),
     ]
+
+
+def _native_rows(native: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "refused" in native:
+        return [("native", f"refused: {native['refused']}")]
+    rows = [("kept as stored", f"{native['kept']:,} weights")]
+    if native["rounded"]:
+        errors = ", ".join(f"{kind} {_percent(each['relative_rms_error'])}" for kind, each in native["kinds"].items())
+        rows += [
+            (f"rounded to {native['rounded_to']}", f"{native['rounded']:,} weights"),
+            ("relative error", f"{_percent(native['relative_rms_error'])}: {errors}"),
+        ]
+    return rows
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"

@@ -125,9 +125,7 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def _part(part: Part, ways: dict[str, Any]) -> str:
-    by_way = {
-        way: {point[part.along]: point[part.value] for point in each[part.name]} for way, each in ways.items()
-    }
+    by_way = {way: {point[part.along]: point[part.value] for point in each[part.name]} for way, each in ways.items()}
     rows = [
         (f"{along:,}", *(format(points[along], part.form) if along in points else "" for points in by_way.values()))
         for along in sorted({along for points in by_way.values() for along in points})

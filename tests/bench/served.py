@@ -1,8 +1,10 @@
 """`tane serve` as a process of its own, for measurements from outside."""
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,9 @@ from tests.source_files import ROOT
 
 TANE = (sys.executable, "-c", "from service.cli.main import main; main()")
 """What the installed command runs, with this interpreter."""
+POLL_S = 0.005
+LOG_BYTES = 1 << 16
+"""In which the address is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +48,23 @@ class Served:
 @contextmanager
 def served(*options: str) -> Iterator[Served]:
     """A server on a free port until the block ends. Raises RuntimeError when it does not come up."""
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        [*TANE, "serve", "--port", "0", *options], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        assert process.stderr is not None
-        url = _address(process.stderr)
-        while httpx.get(f"{url}/readyz").status_code != httpx.codes.OK:
-            time.sleep(0.002)
-        yield Served(url, process.pid, time.perf_counter() - started)
-    finally:
-        process.terminate()
-        process.communicate()
+    with tempfile.TemporaryFile() as log:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [*TANE, "serve", "--port", "0", *options], cwd=ROOT, stderr=log, start_new_session=True
+        )
+        try:
+            while (url := _address(log)) is None or httpx.get(f"{url}/readyz").status_code != httpx.codes.OK:
+                if process.poll() is not None:
+                    raise RuntimeError("the server ended before it served")
+                time.sleep(POLL_S)
+            yield Served(url, process.pid, time.perf_counter() - started)
+        finally:
+            process.terminate()
+            process.wait()
 
 
-def _address(lines: IO[str]) -> str:
-    said = []
-    for line in lines:
-        said.append(line)
-        if found := re.search(r"running on (http://\S+)", line):
-            return found[1]
-    raise RuntimeError("the server ended before it served:\n" + "".join(said))
+def _address(log: IO[bytes]) -> str | None:
+    """Where the server runs, once it has said so. Reads without moving to where the server writes next."""
+    found = re.search(rb"running on (http://\S+)", os.pread(log.fileno(), LOG_BYTES, 0))
+    return found[1].decode() if found else None

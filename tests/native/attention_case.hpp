@@ -49,8 +49,12 @@ struct AttentionCase {
   }
 
   AttentionRows rows(int start, std::vector<float>& outputs) const {
-    return {queries.data() + static_cast<std::ptrdiff_t>(start) * row_numbers(), row_numbers(), outputs.data(), row_numbers(),
-            table.data(), start};
+    return {queries.data() + static_cast<std::ptrdiff_t>(start) * row_numbers(),
+            row_numbers(),
+            outputs.data(),
+            row_numbers(),
+            table.data(),
+            start};
   }
 
   // Rows [start, start + count) in pieces of `step` rows.
@@ -58,7 +62,8 @@ struct AttentionCase {
     std::vector<float> outputs(static_cast<std::size_t>(count) * row_numbers(), -7.0f);
     const AttentionRows all = rows(start, outputs);
     for (int head = 0; head < kv_heads; ++head) {
-      for (int row = 0; row < count; row += step) kernels.attend(pages, 1, group(), all, row, std::min(row + step, count), head);
+      for (int row = 0; row < count; row += step)
+        kernels.attend(pages, 1, group(), all, row, std::min(row + step, count), head);
     }
     return outputs;
   }

@@ -29,7 +29,12 @@ double milliseconds(int threads, int items, const std::function<void(int, int)>&
   };
   std::vector<std::thread> others;
   std::atomic<int> ready{0};
-  for (int i = 1; i < threads; ++i) others.emplace_back([&] { ready.fetch_add(1); while (ready.load() < threads) __builtin_ia32_pause(); worker(); });
+  for (int i = 1; i < threads; ++i)
+    others.emplace_back([&] {
+      ready.fetch_add(1);
+      while (ready.load() < threads) __builtin_ia32_pause();
+      worker();
+    });
   while (ready.load() < threads - 1) __builtin_ia32_pause();
   const auto start = std::chrono::steady_clock::now();
   ready.fetch_add(1);
@@ -69,18 +74,22 @@ struct Cache {
 };
 
 double decode(Cache& cache, int threads, int position) {
-  const AttentionRows rows{cache.queries.data(), heads * width, cache.outputs.data(), heads * width, cache.table.data(), position};
+  const AttentionRows rows{cache.queries.data(), heads * width,      cache.outputs.data(),
+                           heads * width,        cache.table.data(), position};
   const int blocks = block_count(position);
   if (blocks == 1) {
-    return milliseconds(threads, kv_heads, [&](int layer, int head) { attention_avx2().attend(cache.pages, layer, group, rows, 0, 1, head); });
+    return milliseconds(threads, kv_heads,
+                        [&](int layer, int head) { attention_avx2().attend(cache.pages, layer, group, rows, 0, 1, head); });
   }
   const int each = 2, pieces = (blocks + each - 1) / each;
   const std::size_t head_floats = blocks * group * partial_floats(width);
   return milliseconds(threads, kv_heads * pieces, [&](int layer, int item) {
     const int head = item % kv_heads, first = item / kv_heads * each;
-    attention_avx2().attend_blocks(cache.pages, layer, group, rows, 0, head, first, std::min(first + each, blocks), cache.partials.data() + head * head_floats);
+    attention_avx2().attend_blocks(cache.pages, layer, group, rows, 0, head, first, std::min(first + each, blocks),
+                                   cache.partials.data() + head * head_floats);
     if (first == 0) {  // stands for the combination after the barrier: the same work
-      attention_avx2().combine(cache.partials.data() + head * head_floats, blocks, group, width, cache.outputs.data() + head * group * width);
+      attention_avx2().combine(cache.partials.data() + head * head_floats, blocks, group, width,
+                               cache.outputs.data() + head * group * width);
     }
   });
 }
@@ -118,7 +127,8 @@ int main(int count, char** arguments) {
     for (const int start : {0, 1024, 4096}) {
       Cache cache(type, start + 512);
       const double ms = best(5, [&] { return prefill(cache, threads, 512, start); });
-      std::printf("%-7s 512 rows from %4d: %7.2f ms  %5.1f G multiply-adds/s\n", name, start, ms, 2.0 * layers * heads * width * 512 * (start + 256.5) / ms * 1e-6);
+      std::printf("%-7s 512 rows from %4d: %7.2f ms  %5.1f G multiply-adds/s\n", name, start, ms,
+                  2.0 * layers * heads * width * 512 * (start + 256.5) / ms * 1e-6);
     }
   }
 }

@@ -1,5 +1,6 @@
 // What the machine can do at most, which the kernels' rates are read against: bytes that all threads read from memory in a
-// second, and multiply-adds of bytes by each instruction set's own product, on registers. bench_machine [threads] [seconds for each] prints one line of JSON.
+// second, and multiply-adds of bytes by each instruction set's own product, on registers.
+// bench_machine [threads] [seconds for each figure] prints one line of JSON.
 #include <immintrin.h>
 
 #include <atomic>
@@ -20,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t bytes_each = std::size_t{256} << 20;  // for each thread: far more than any cache keeps
-constexpr int loops = 1 << 16;
+constexpr int loops = 1 << 19;  // half a millisecond: starting a thread is little beside it
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -107,8 +108,10 @@ int main(int count, char** arguments) {
   const double bytes = best_rate(threads, seconds, bytes_each, [&](int thread) {
     read_all(memory + static_cast<std::size_t>(thread) * bytes_each);
   });
-  std::printf("{\"threads\": %d, \"read_bytes_per_second\": %.4g, \"multiply_adds_per_second\": {\"avx2\": %.4g", threads, bytes,
-              best_rate(threads, seconds, done_avx2, multiply_avx2));
-  if (best_isa() >= Isa::avx512) std::printf(", \"avx512\": %.4g", best_rate(threads, seconds, done_avx512, multiply_avx512));
+  std::printf("{\"threads\": %d, \"read_bytes_per_second\": %.4g, ", threads, bytes);
+  std::printf("\"multiply_adds_per_second\": {\"avx2\": %.4g", best_rate(threads, seconds, done_avx2, multiply_avx2));
+  if (best_isa() >= Isa::avx512) {
+    std::printf(", \"avx512\": %.4g", best_rate(threads, seconds, done_avx512, multiply_avx512));
+  }
   std::printf("}}\n");
 }

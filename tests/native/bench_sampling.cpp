@@ -32,8 +32,14 @@ std::vector<float> row_of(float spread, float boost) {
 }  // namespace
 
 int main() {
-  const struct { const char* name; float spread, boost; } rows[] = {{"sure", 2.5f, 25}, {"unsure", 2.5f, 14}, {"flat", 2.5f, 0}, {"almost even", 0.5f, 0}};
-  struct Case { const char* name; Draw draw; };
+  const struct {
+    const char* name;
+    float spread, boost;
+  } rows[] = {{"sure", 2.5f, 25}, {"unsure", 2.5f, 14}, {"flat", 2.5f, 0}, {"almost even", 0.5f, 0}};
+  struct Case {
+    const char* name;
+    Draw draw;
+  };
   Draw greedy, plain, nucleus, nucleus_logprobs, top_k, all;
   greedy.temperature = 0;
   plain.temperature = 1;
@@ -44,8 +50,13 @@ int main() {
   const std::int32_t banned[] = {2};
   Draw nucleus_ban = nucleus;
   nucleus_ban.banned = banned;
-  const Case cases[] = {{"greedy", greedy}, {"tau 1", plain}, {"tau 0.8, top-p 0.9", nucleus}, {"... and a ban", nucleus_ban},
-                        {"... and model logprobs, top 5", nucleus_logprobs}, {"tau 0.8, top-k 50", top_k}, {"top-k 50, top-p 0.9, min-p", all}};
+  const Case cases[] = {{"greedy", greedy},
+                        {"tau 1", plain},
+                        {"tau 0.8, top-p 0.9", nucleus},
+                        {"... and a ban", nucleus_ban},
+                        {"... and model logprobs, top 5", nucleus_logprobs},
+                        {"tau 0.8, top-k 50", top_k},
+                        {"top-k 50, top-p 0.9, min-p", all}};
   SamplingScratch scratch(vocabulary);
   TokenLogprob list[20];
   std::printf("%-32s", "");

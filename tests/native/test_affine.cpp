@@ -3,6 +3,7 @@
 
 #include "affine_fixtures.hpp"
 #include "harness.hpp"
+#include "pool.hpp"
 
 using namespace tane;
 using namespace tane::test;
@@ -128,6 +129,34 @@ TEST(a_row_does_not_depend_on_its_neighbours) {
         CHECK(same_bits(alone, row));
         for (const float value : row) CHECK(std::isnan(value) == (token == 5));
       }
+    }
+  }
+}
+
+TEST(threads_do_not_change_bits) {
+  std::mt19937 random(7);
+  const int outputs = 200, inputs = 96, tokens = 20, blocks = affine_blocks(outputs);
+  const Layer layer = random_layer({false, false, true}, outputs, inputs, random);
+  const std::vector<float> floats = random_floats(tokens * inputs, random);
+  const Input whole = quantised(affine_scalar(), floats, tokens, inputs);
+  const std::vector<float> expected = product(Isa::scalar, layer.weights, whole.view, tokens);
+  for (const Isa isa : available_isas()) {
+    const AffineKernels& kernels = affine_kernels(isa);
+    for (const int threads : {1, 2, 4}) {
+      Pool pool(threads);
+      const Pool::Call call(pool);
+      const Input x = empty_input(tokens, inputs);
+      std::vector<float> y(expected.size(), untouched);
+      // Token by token, whose codes share cache lines, then block by block.
+      pool.run(tokens, [&](int token) { kernels.quantise(floats.data(), inputs, token, token + 1, x.view); });
+      pool.run(blocks, [&](int block) {
+        kernels.multiply(layer.weights, x.view, 0, tokens, block, block + 1, y.data(), outputs);
+      });
+      CHECK(same_bits(expected, y));
+      pool.run(tokens, [&](int token) {
+        kernels.multiply(layer.weights, x.view, token, token + 1, 0, blocks, y.data(), outputs);
+      });
+      CHECK(same_bits(expected, y));
     }
   }
 }

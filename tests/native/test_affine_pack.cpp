@@ -10,7 +10,9 @@ using namespace tane::test;
 
 namespace {
 
-std::uint16_t random_scale(std::mt19937& random) { return float16_of(static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 9999.0f); }
+std::uint16_t random_scale(std::mt19937& random) {
+  return float16_of(static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 9999.0f);
+}
 
 void put_half(std::uint8_t* bytes, std::uint16_t half) {
   bytes[0] = static_cast<std::uint8_t>(half & 255);
@@ -35,7 +37,9 @@ const Format formats[] = {
        return std::fma(half_at(block), static_cast<float>(nibble(block + 4, k)), half_at(block + 2));
      }},
     {{true, true, true}, 34, pack_q8_0,
-     [](const std::uint8_t* block, int k) { return half_at(block) * static_cast<float>(static_cast<std::int8_t>(block[2 + k])); }},
+     [](const std::uint8_t* block, int k) {
+       return half_at(block) * static_cast<float>(static_cast<std::int8_t>(block[2 + k]));
+     }},
 };
 
 }  // namespace
@@ -60,7 +64,8 @@ TEST(block_formats_are_exact_as_stored) {
     for (int row = 0; row < outputs; ++row) {
       unpack_row(layer.weights, row, values.data());
       for (int input = 0; input < inputs; ++input) {
-        const std::uint8_t* block = rows[static_cast<std::size_t>(row)].data() + static_cast<std::size_t>(input / 32) * format.block_bytes;
+        const std::uint8_t* blocks = rows[static_cast<std::size_t>(row)].data();
+        const std::uint8_t* block = blocks + static_cast<std::size_t>(input / 32) * format.block_bytes;
         CHECK(same_bits(values[static_cast<std::size_t>(input)], format.value(block, input % 32)));
       }
     }
@@ -106,6 +111,15 @@ TEST(scales_that_float16_would_change_are_refused) {
   CHECK(!pack_codes(half.weights, 0, codes.data(), &exact, &inexact));
   CHECK(!pack_codes(half.weights, 0, codes.data(), &great, &exact));
   CHECK(pack_codes(single.weights, 0, codes.data(), &inexact, &great));
+}
+
+TEST(codes_of_too_many_bits_are_refused) {
+  const float d = 1, m = 0;
+  std::vector<std::uint8_t> codes(32, 15);
+  const Layer layer = empty_layer({false, false, true}, 1, 32);
+  CHECK(pack_codes(layer.weights, 0, codes.data(), &d, &m));
+  codes[31] = 16;
+  CHECK(!pack_codes(layer.weights, 0, codes.data(), &d, &m));
 }
 
 TEST(floats_go_to_the_nearest_point) {

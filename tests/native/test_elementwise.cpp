@@ -23,7 +23,8 @@ std::vector<float> numbers(int count, float spread, unsigned seed) {
 
 // Numbers of every kind among ordinary ones.
 std::vector<float> with_special(int count, unsigned seed) {
-  constexpr float special[] = {0.0f, -0.0f, infinity, -infinity, 0x1p-149f, -0x1p-126f, 3e38f, -3e38f, 88.8f, -104.5f, -87.5f, 1e-20f};
+  constexpr float special[] = {0.0f,  -0.0f,  infinity, -infinity, 0x1p-149f, -0x1p-126f,
+                               3e38f, -3e38f, 88.8f,    -104.5f,   -87.5f,    1e-20f};
   std::vector<float> all = numbers(count, 20, seed);
   for (int i = 0; i < count; i += 3) all[i] = special[(i / 3 + seed) % std::size(special)];
   if (count > 20) all[20] = std::numeric_limits<float>::quiet_NaN();
@@ -41,7 +42,8 @@ std::vector<float> normed(const ElementwiseKernels& kernels, const std::vector<f
 TEST(rms_norm_is_within_2_units_of_float64) {
   double worst = 0;
   for (const int width : widths) {
-    const std::vector<float> x = numbers(width, 3, width), gain = numbers(width, 1, width + 1), out = normed(elementwise_scalar(), x, gain);
+    const std::vector<float> x = numbers(width, 3, width), gain = numbers(width, 1, width + 1),
+                             out = normed(elementwise_scalar(), x, gain);
     long double sum = 0;
     for (const float each : x) sum += static_cast<long double>(each) * each;
     for (int i = 0; i < width; ++i) {
@@ -81,13 +83,17 @@ TEST(vectors_give_the_bits_of_the_scalar_definition) {
       CHECK(same_bits(normed(elementwise_scalar(), x, y), normed(elementwise_avx2(), x, y)));
       std::vector<float> out[2] = {std::vector<float>(width), std::vector<float>(width)};
       std::vector<Float16> halves[2] = {std::vector<Float16>(width), std::vector<Float16>(width)};
-      for (int k = 0; k < 2; ++k) (k == 0 ? elementwise_scalar() : elementwise_avx2()).silu_multiply(x.data(), y.data(), width, out[k].data());
+      for (int k = 0; k < 2; ++k)
+        (k == 0 ? elementwise_scalar() : elementwise_avx2()).silu_multiply(x.data(), y.data(), width, out[k].data());
       CHECK(same_bits(out[0], out[1]));
-      for (int k = 0; k < 2; ++k) (k == 0 ? elementwise_scalar() : elementwise_avx2()).add(x.data(), y.data(), width, out[k].data());
+      for (int k = 0; k < 2; ++k)
+        (k == 0 ? elementwise_scalar() : elementwise_avx2()).add(x.data(), y.data(), width, out[k].data());
       CHECK(same_bits(out[0], out[1]));
-      for (int k = 0; k < 2; ++k) (k == 0 ? elementwise_scalar() : elementwise_avx2()).to_float16(x.data(), width, halves[k].data());
+      for (int k = 0; k < 2; ++k)
+        (k == 0 ? elementwise_scalar() : elementwise_avx2()).to_float16(x.data(), width, halves[k].data());
       CHECK(halves[0] == halves[1]);
-      for (int k = 0; k < 2; ++k) (k == 0 ? elementwise_scalar() : elementwise_avx2()).to_float32(halves[k].data(), width, out[k].data());
+      for (int k = 0; k < 2; ++k)
+        (k == 0 ? elementwise_scalar() : elementwise_avx2()).to_float32(halves[k].data(), width, out[k].data());
       CHECK(same_bits(out[0], out[1]));
     }
   }

@@ -22,7 +22,8 @@ TEST(frequencies_are_the_powers_of_the_base) {
     for (const int width : {64, 80, 128}) {
       const std::vector<float> all = frequencies(base, width);
       CHECK(all[0] == 1.0f);
-      for (int i = 0; i < width / 2; ++i) CHECK(std::fabs(all[i] / std::pow(base, -2.0 * i / width) - 1) < 6e-7);  // the exponent is float32
+      for (int i = 0; i < width / 2; ++i)
+        CHECK(std::fabs(all[i] / std::pow(base, -2.0 * i / width) - 1) < 6e-7);  // the exponent is float32
     }
   }
 }
@@ -55,7 +56,8 @@ TEST(tables_are_cosines_and_sines_of_the_float32_angle) {
   for (int position = 0; position < 8192; position += 3) {
     for (int i = 0; i < 32; ++i) {
       const double angle = static_cast<float>(position) * all[i];
-      worst = std::max({worst, std::fabs(table.cosines_at(position)[i] - std::cos(angle)), std::fabs(table.sines_at(position)[i] - std::sin(angle))});
+      worst = std::max({worst, std::fabs(table.cosines_at(position)[i] - std::cos(angle)),
+                        std::fabs(table.sines_at(position)[i] - std::sin(angle))});
     }
   }
   CHECK(worst <= 0x1p-25 + 1e-12);  // rounded once to float32

@@ -20,7 +20,8 @@ struct Answer {
 };
 
 bool same(const Answer& a, const Answer& b) {
-  bool equal = a.drawn.token_id == b.drawn.token_id && test::same_bits(a.drawn.logprob, b.drawn.logprob) && a.list.size() == b.list.size();
+  bool equal = a.drawn.token_id == b.drawn.token_id && test::same_bits(a.drawn.logprob, b.drawn.logprob) &&
+               a.list.size() == b.list.size();
   for (std::size_t i = 0; equal && i < a.list.size(); ++i) {
     equal = a.list[i].token_id == b.list[i].token_id && test::same_bits(a.list[i].logprob, b.list[i].logprob);
   }
@@ -128,7 +129,9 @@ std::vector<float> random_row(std::mt19937_64& random, int count, int kind) {
   std::normal_distribution<float> normal(0, kind == 1 ? 0.3f : 4.0f);
   std::vector<float> row(count);
   for (auto& z : row) {
-    z = kind == 0 ? tied[random() % std::size(tied)] : kind == 3 ? static_cast<float>(static_cast<int>(random() % 7)) : normal(random);
+    z = kind == 0   ? tied[random() % std::size(tied)]
+        : kind == 3 ? static_cast<float>(static_cast<int>(random() % 7))
+                    : normal(random);
     if (kind == 4 && random() % 50 != 0) z -= 60;
   }
   return row;
@@ -190,7 +193,8 @@ TEST(the_answer_is_that_of_the_full_sort_over_a_whole_vocabulary) {
   for (int i = 0; i < 12; ++i) {
     const std::vector<float> row = model_like_row(i);
     Draw draw;
-    draw.temperature = 0.8, draw.top_p = i % 3 == 0 ? 1.0 : 0.9, draw.uniform = (i + 0.5) / 12, draw.top_k = i % 4 == 1 ? 50 : 0;
+    draw.temperature = 0.8, draw.top_p = i % 3 == 0 ? 1.0 : 0.9, draw.uniform = (i + 0.5) / 12,
+    draw.top_k = i % 4 == 1 ? 50 : 0;
     draw.logprobs = i % 2 == 0 ? LogprobsOf::model : LogprobsOf::sampled, draw.top = 20;
     const Answer expected = plain(row, draw);
     CHECK(same(expected, answer(sampling_scalar(), row, draw)));
@@ -205,7 +209,8 @@ TEST(kernels_give_the_bits_of_the_scalar_definition) {
       const std::vector<float> row = random_row(random, count, kind);
       const std::size_t runs = (row.size() + 63) / 64;
       std::vector<float> peaks[2] = {std::vector<float>(runs), std::vector<float>(runs)};
-      std::vector<double> weights[2] = {std::vector<double>(count), std::vector<double>(count)}, sums[2] = {std::vector<double>(runs), std::vector<double>(runs)};
+      std::vector<double> weights[2] = {std::vector<double>(count), std::vector<double>(count)},
+                          sums[2] = {std::vector<double>(runs), std::vector<double>(runs)};
       std::vector<std::int32_t> positions[2] = {std::vector<std::int32_t>(count), std::vector<std::int32_t>(count)};
       double totals[2], exponentials[2];
       int found[2];
@@ -217,7 +222,8 @@ TEST(kernels_give_the_bits_of_the_scalar_definition) {
         exponentials[k] = kernels.total(row.data(), count, peak);
         found[k] = kernels.at_least(row.data(), count, peaks[k].data(), peak - 2, positions[k].data());
       }
-      CHECK(test::same_bits(weights[0], weights[1]) && test::same_bits(sums[0], sums[1]) && test::same_bits(totals[0], totals[1]));
+      CHECK(test::same_bits(weights[0], weights[1]) && test::same_bits(sums[0], sums[1]) &&
+            test::same_bits(totals[0], totals[1]));
       CHECK(test::same_bits(exponentials[0], exponentials[1]));
       CHECK(found[0] == found[1] && positions[0] == positions[1]);
       for (std::size_t r = 0; r < runs; ++r) CHECK(peaks[0][r] == peaks[1][r]);
@@ -263,7 +269,8 @@ TEST(model_logprobs_sum_to_one_and_sampled_ones_do) {
   const std::vector<float> row = model_like_row(7);
   for (const LogprobsOf of : {LogprobsOf::model, LogprobsOf::sampled}) {
     Draw draw;
-    draw.temperature = 0.8, draw.top_k = of == LogprobsOf::sampled ? 300 : 0, draw.logprobs = of, draw.top = 49152, draw.uniform = 0.3;
+    draw.temperature = 0.8, draw.top_k = of == LogprobsOf::sampled ? 300 : 0, draw.logprobs = of, draw.top = 49152,
+    draw.uniform = 0.3;
     const Answer all = answer(sampling_avx2(), row, draw);
     double sum = 0;
     for (const TokenLogprob& entry : all.list) sum += std::exp(entry.logprob);

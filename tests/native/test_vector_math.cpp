@@ -37,14 +37,16 @@ TEST(exp_of_float32_is_within_1_ulp_everywhere) {
       if (x < 88.72f) worst = std::max(worst, ulps(exponential(x), std::exp(static_cast<long double>(x))));
     }
   }
-  for (float x = -87; x > -104; x -= 0.0007f) worst = std::max(worst, ulps(exponential(x), std::exp(static_cast<long double>(x))));
+  for (float x = -87; x > -104; x -= 0.0007f)
+    worst = std::max(worst, ulps(exponential(x), std::exp(static_cast<long double>(x))));
   std::printf("  exp float32: %.3f ulp\n", worst);
   CHECK(worst <= 1.0);
 }
 
 TEST(exp2_of_float32_is_within_1_ulp_and_flushes_below_the_normal_range) {
   double worst = 0;
-  for (float y = 1; y >= -126; y -= 0.00013f) worst = std::max(worst, ulps(power_of_2(y), std::exp2(static_cast<long double>(y))));
+  for (float y = 1; y >= -126; y -= 0.00013f)
+    worst = std::max(worst, ulps(power_of_2(y), std::exp2(static_cast<long double>(y))));
   std::printf("  exp2 float32: %.3f ulp\n", worst);
   CHECK(worst <= 1.0);
   CHECK(power_of_2(-126.0f) == 0x1.0p-126f);
@@ -75,7 +77,8 @@ TEST(exp_is_exact_at_its_ends) {
   CHECK(std::isnan(exponential(not_a_number)) && std::isnan(exponential(-not_a_number)));
   CHECK(exponential(0.0) == 1.0);
   CHECK(exponential(-double{infinity}) == 0.0 && exponential(-1e300) == 0.0 && exponential(-745.2) == 0.0);
-  CHECK(exponential(double{infinity}) == double{infinity} && exponential(709.79) == double{infinity} && exponential(709.78) < double{infinity});
+  CHECK(exponential(double{infinity}) == double{infinity} && exponential(709.79) == double{infinity} &&
+        exponential(709.78) < double{infinity});
   CHECK(exponential(-745.1) == 0x1.0p-1074);
   CHECK(std::isnan(exponential(double{not_a_number})));
 }
@@ -91,7 +94,8 @@ TEST(log_is_within_1_ulp) {
   std::printf("  log float64: %.3f ulp\n", worst);
   CHECK(worst <= 1.0);
   CHECK(logarithm(1.0) == 0.0);
-  CHECK(std::isnan(logarithm(0.0)) && std::isnan(logarithm(-1.0)) && std::isnan(logarithm(double{infinity})) && std::isnan(logarithm(double{not_a_number})));
+  CHECK(std::isnan(logarithm(0.0)) && std::isnan(logarithm(-1.0)) && std::isnan(logarithm(double{infinity})) &&
+        std::isnan(logarithm(double{not_a_number})));
 }
 
 TEST(sine_and_cosine_are_exact_to_1e_15) {

@@ -11,8 +11,11 @@ using test::same_bits;
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double special[] = {0.0, -0.0, infinity, -infinity, std::numeric_limits<double>::quiet_NaN(), 1e30, -1e30, 0x1p-149, -0x1p-149,
-                              88.7, 88.8, 89, -87.4, -103.9, -104, -126, -126.1, -127, 127, 709.7, 710, -708.5, -745.1, -745.2, -746};
+constexpr double special[] = {0.0,  -0.0,   infinity, -infinity, std::numeric_limits<double>::quiet_NaN(),
+                              1e30, -1e30,  0x1p-149, -0x1p-149, 88.7,
+                              88.8, 89,     -87.4,    -103.9,    -104,
+                              -126, -126.1, -127,     127,       709.7,
+                              710,  -708.5, -745.1,   -745.2,    -746};
 
 template <typename Number>
 std::vector<Number> inputs(double low, double high) {

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,16 @@ from click.testing import CliRunner, Result
 
 from model.loading.gguf import load_gguf
 from service.cli.main import main
+from tests.tiny_model import TinyShape, write_tiny_gguf
 
 
 def info(model: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["info", "--model", str(model), *arguments])
+
+
+@pytest.fixture(scope="module")
+def float_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("model") / "floats.gguf", format="F32")
 
 
 @pytest.fixture
@@ -58,6 +65,42 @@ def test_the_table_names_what_matters(tiny_gguf: Path) -> None:
         values["chat template"],
         values["cache"],
     )
+
+
+def test_weights_that_the_kernels_know_are_kept_as_stored(printed: dict[str, Any]) -> None:
+    matrices = printed["parameters"] - 5 * 64  # gains
+
+    assert printed["native_weights"] == {
+        "kept": matrices,
+        "rounded": 0,
+        "rounded_to": None,
+        "relative_rms_error": 0,
+        "kinds": {},
+    }
+
+
+def test_the_error_of_rounded_weights_is_told_for_each_kind(float_gguf: Path) -> None:
+    described = json.loads(info(float_gguf, "--json").stdout)["native_weights"]
+
+    errors = {kind: each["relative_rms_error"] for kind, each in described["kinds"].items()}
+    assert {"embedding", "query", "key", "value", "attention_output", "gate", "up", "down"} == set(errors)
+    assert 0.004 < min(errors.values()) <= described["relative_rms_error"] <= max(errors.values()) < 0.007
+
+
+def test_the_table_tells_the_error_of_rounded_weights(float_gguf: Path) -> None:
+    lines = info(float_gguf, "--weights", "int4").stdout.splitlines()
+
+    values = {line[:18].strip(): line[20:] for line in lines}
+    assert "81,920 weights" == values["rounded to int4"]
+    assert re.fullmatch(r"7\.\d\d %: embedding 7\.\d\d %, query .*", values["relative error"])
+
+
+def test_a_shape_that_the_native_op_set_refuses_is_named(tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "narrow.gguf", shape=TinyShape(width=48))
+
+    described = json.loads(info(path, "--json").stdout)
+
+    assert "multiple of 32" in described["native_weights"]["refused"]
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"no model at all" * 100])

@@ -1,0 +1,96 @@
+"""What loading does to weights that the native op set cannot keep as stored: how far packing moves them.
+
+Knows packed forms; runs no model. Always: what is rounded is what loading would round, since the same code decides.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.loading.checkpoint import Checkpoint
+from model.loading.tensor import StoredTensor
+from model.native import _native
+from model.ops.native_ops import PACK_ROWS, WeightForm, WeightType, weight_form
+from model.transformer import ModelWeights
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Some weights and what packing changed of them: sums over their squares."""
+
+    weights: int
+    squares: float
+    squared_errors: float
+
+    @property
+    def relative_rms_error(self) -> float:
+        """Root of the mean squared error over that of the mean square; 0 for weights that are all 0."""
+        return math.sqrt(self.squared_errors / self.squares) if self.squares else 0.0
+
+    def __add__(self, other: "Rounding") -> "Rounding":
+        return Rounding(
+            self.weights + other.weights, self.squares + other.squares, self.squared_errors + other.squared_errors
+        )
+
+
+NOTHING = Rounding(0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedWeights:
+    """A checkpoint's matrices as the native op set would hold them."""
+
+    kept: int
+    """Weights held as stored."""
+    rounded: Mapping[str, Rounding]
+    """All others, by the kind of their tensor: `query`, `down`, `embedding` …"""
+
+    @property
+    def overall(self) -> Rounding:
+        return sum(self.rounded.values(), NOTHING)
+
+
+def weights_as_loaded(checkpoint: Checkpoint, weight_type: WeightType) -> LoadedWeights:
+    """Pack what would be rounded, and unpack it again. Raises ValueError when a matrix cannot be packed."""
+    taker = _Taker(weight_type)
+    ModelWeights.load(cast(Any, taker), checkpoint)
+    return LoadedWeights(taker.kept, dict(taker.rounded))
+
+
+class _Taker:
+    """Takes weights as an op set does, and keeps sums of them only."""
+
+    def __init__(self, weight_type: WeightType) -> None:
+        self._weight_type = weight_type
+        self.kept = 0
+        self.rounded: defaultdict[str, Rounding] = defaultdict(lambda: NOTHING)
+
+    def matrix(self, *parts: StoredTensor) -> None:
+        form = weight_form(parts, self._weight_type)
+        for part in parts:
+            if form.exact:
+                self.kept += prod(part.shape)
+            else:
+                self.rounded[part.name.rpartition(".")[2]] += sum(_roundings(part, form), NOTHING)
+
+    def vector(self, part: StoredTensor) -> None:
+        """Gains stay as they are."""
+
+
+def _roundings(part: StoredTensor, form: WeightForm) -> Iterator[Rounding]:
+    stored = part.rows()
+    for first in range(0, len(stored), PACK_ROWS):
+        blocks = stored[first : first + PACK_ROWS].reshape(-1, part.format.block_bytes)
+        values = np.ascontiguousarray(part.format.unpack(blocks).reshape(-1, part.shape[1]))
+        errors = _native.round_rows(values, form.eight_bits, form.centred) - values
+        yield Rounding(values.size, _sum_of_squares(values), _sum_of_squares(errors))
+
+
+def _sum_of_squares(numbers: NDArray[np.float32]) -> float:
+    return float(np.square(numbers, dtype=np.float64).sum())
