@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from service import __version__, openai_routes, routes
 from service.context import Service
-from service.errors import InvalidField, MethodNotAllowed, NotFound, ServiceError, envelope
+from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
 from service.middleware import Door, request_id_of
 from service.routes import json_response
 
@@ -47,6 +47,8 @@ def error_response(request: Request, error: ServiceError) -> Response:
     response = json_response(envelope(error, request_id_of(request.scope)), status)
     if status in RETRY_STATUSES:
         response.headers["retry-after"] = str(error.retry_after_s or DEFAULT_RETRY_S)
+    if isinstance(error, RequestTimeout):
+        response.headers["connection"] = "close"
     return response
 
 

@@ -4,6 +4,7 @@ ServiceError
 ├── BadJson            400  the body is not the JSON it claims to be
 ├── NotFound           404  no such route, model or session
 ├── MethodNotAllowed   405
+├── RequestTimeout     408  the body did not arrive in time; the connection ends
 ├── SessionBusy        409  the session is already generating
 ├── SessionExists      409  the name is taken
 ├── BodyTooLarge       413
@@ -53,6 +54,10 @@ class NotFound(ServiceError):
 
 class MethodNotAllowed(ServiceError):
     status, type, code = 405, "invalid_request_error", "method_not_allowed"
+
+
+class RequestTimeout(ServiceError):
+    status, type, code = 408, "timeout_error", "request_timeout"
 
 
 class SessionBusy(ServiceError):

@@ -14,12 +14,15 @@ from starlette.responses import Response
 
 from service import sse
 from service.context import Ticket
-from service.errors import envelope
+from service.errors import RequestTimeout, envelope
 from service.request import Delta, Failed, Finished
 from service.responses import failure
 
 SHORT_BODY_BYTES = 8192
 """Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
+
+BODY_S = 30.0
+"""How long a body may take to arrive."""
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -32,6 +35,15 @@ class StreamFormat(Protocol):
     def delta(self, delta: Delta) -> bytes: ...
 
     def finished(self, event: Finished) -> bytes: ...
+
+
+async def in_time(body: Awaitable[bytes]) -> bytes:
+    """The body, once it is there. Raises RequestTimeout, and what reading it raises."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await body
+    except TimeoutError:
+        raise RequestTimeout(f"the body did not arrive within {BODY_S:g} s") from None
 
 
 async def read_beside(read: Callable[[bytes], Read], raw: bytes) -> Read:

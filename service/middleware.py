@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from service.errors import ServiceError, envelope
+from service.errors import BadJson, ServiceError, envelope
 from service.metrics import Metrics
 from service.sse import encode_json
 
@@ -53,12 +53,16 @@ class Door:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_named)
+            if _has_two_lengths(scope):
+                error = BadJson("a request has a length or is chunked, not both", code="ambiguous_length")
+                await _send_error(send_named, error, request_id, (b"connection", b"close"))
+            else:
+                await self._app(scope, receive, send_named)
         except Exception:
             logger.exception("request %s failed", request_id)
             if status is not None:
                 raise
-            await _send_internal_error(send_named, request_id)
+            await _send_error(send_named, ServiceError("the server failed; this is a bug"), request_id)
         finally:
             self._metrics.http(self._route(scope), status or 499)
 
@@ -67,8 +71,14 @@ class Door:
         return path if path in self._routes else OTHER_ROUTE
 
 
-async def _send_internal_error(send: Send, request_id: str) -> None:
-    body = encode_json(envelope(ServiceError("the server failed; this is a bug"), request_id))
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 500, "headers": headers})
+def _has_two_lengths(scope: Scope) -> bool:
+    """Whether a proxy in front may see another end of this request than we do (RFC 9112, 6.1)."""
+    names = {name for name, _ in scope["headers"]}
+    return {b"content-length", b"transfer-encoding"} <= names
+
+
+async def _send_error(send: Send, error: ServiceError, request_id: str, *more_headers: tuple[bytes, bytes]) -> None:
+    body = encode_json(envelope(error, request_id))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more_headers]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

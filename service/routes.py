@@ -14,7 +14,7 @@ from service import __version__, sse
 from service.context import Service
 from service.domain import Asked, check_token_ids, read_generate, text_errors
 from service.errors import Draining, NotFound, Overloaded, SessionBusy, SessionExists
-from service.exchange import begin_stream, read_beside, whole_answer
+from service.exchange import begin_stream, in_time, read_beside, whole_answer
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.request import (
@@ -46,8 +46,9 @@ def service_of(request: Request) -> Service:
 
 
 async def body_of(request: Request) -> bytes:
-    """The raw body. Raises what `read_body` raises."""
-    return await read_body(request.headers, request.receive, service_of(request).settings.max_body_bytes)
+    """The raw body. Raises what `read_body` raises, and RequestTimeout."""
+    limit = service_of(request).settings.max_body_bytes
+    return await in_time(read_body(request.headers, request.receive, limit))
 
 
 def documented(body: type[Body]) -> dict[str, Any]:

@@ -5,10 +5,13 @@ seen to be gone and new work is refused with a reason; a second signal ends at o
 """
 
 import asyncio
+import errno
 import logging
 import signal
+import socket
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -58,6 +61,30 @@ class DrainingServer(uvicorn.Server):
         await self._runtime.drain(self._drain_s)
         await self._runtime.stop()
         self.should_exit = True
+
+
+def address_problem(settings: Settings) -> str | None:
+    """Why nothing can listen there, if so; tried without listening, so callers are not kept waiting for the model."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in found:
+            _try_address(family, address, is_only=len(found) == 1)
+    except OSError as error:
+        return f"cannot listen on {settings.host}:{settings.port}: {error.strerror}"
+    return None
+
+
+def _try_address(family: int, address: Any, *, is_only: bool) -> None:
+    """Bind for a moment. Of several addresses, one that this machine lacks is no fault. Raises OSError."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
+            if family == socket.AF_INET6:
+                trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, True)
+            trial.bind(address)
+    except OSError as error:
+        if is_only or error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+            raise
 
 
 def run_server(service: Service, settings: Settings) -> int:

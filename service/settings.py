@@ -49,7 +49,7 @@ class Option:
 class Settings(BaseModel):
     """Options of `tane serve`. Each is also an environment variable: `--kv-cache-bytes` is TANE_KV_CACHE_BYTES."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")

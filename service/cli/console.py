@@ -3,6 +3,7 @@
 Always: stdout carries results and nothing else; a bar is drawn only on a terminal.
 """
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -49,6 +50,18 @@ class Unusable(click.ClickException):
     exit_code = 2
 
 
+def is_terminal() -> bool:
+    """Whether standard output is a terminal; a shell may also have closed it."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def write_any_character() -> None:
+    """Escape what the encoding of standard output or error cannot hold, instead of failing at it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def messages() -> Console:
     """Where everything but results goes."""
     return Console(stderr=True, highlight=False)
@@ -56,7 +69,7 @@ def messages() -> Console:
 
 def results() -> Console:
     """Standard output for tables; as wide as the terminal, or of a fixed width where there is none."""
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+    return Console(width=None if is_terminal() else PIPED_WIDTH, highlight=False)
 
 
 def write_json(value: Any) -> None:
@@ -70,7 +83,7 @@ def harmless(text: str) -> str:
 
 def for_terminal(text: str) -> str:
     """The text, harmless when standard output is a terminal; exactly as it is when that is a file or a pipe."""
-    return harmless(text) if sys.stdout.isatty() else text
+    return harmless(text) if is_terminal() else text
 
 
 @contextmanager

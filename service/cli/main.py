@@ -9,6 +9,7 @@ import click
 
 from service import __version__
 from service.cli.bench import bench
+from service.cli.console import write_any_character
 from service.cli.generate import generate
 from service.cli.info import info
 from service.cli.pull import pull
@@ -22,6 +23,7 @@ class TaneGroup(click.Group):
     """A group that ends quietly when interrupted."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        write_any_character()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

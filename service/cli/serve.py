@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.console import harmless, loading_bar, messages
+from service.cli.console import Failure, harmless, loading_bar, messages
 from service.cli.loading import model_errors, read_settings
 from service.cli.options import settings_options
 
@@ -32,9 +32,11 @@ def serve(**flags: Any) -> None:
       TANE_MODEL=./other.gguf tane serve
     """
     settings = read_settings(flags)
-    from service.server import run_server
+    from service.server import address_problem, run_server
     from service.startup import build_service
 
+    if problem := address_problem(settings):
+        raise Failure(problem)
     with model_errors(), loading_bar("loading the model") as progress:
         service = build_service(settings, progress=progress)
     for line in banner(service, settings):

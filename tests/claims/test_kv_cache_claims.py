@@ -7,6 +7,7 @@ which the chapter leaves out.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -230,8 +231,7 @@ def test_t7_2_2_the_positions_before_an_edit_stay_valid(i: int) -> None:
 @pytest.mark.parametrize("n", [1, 2, 33])
 def test_t7_3_1_multiplications_with_a_cache(n: int, d_ff: int) -> None:
     """T7.3.1: d·n(n+1) + n(4d² + 2d·d_ff) for a layer, for any width of the feed-forward."""
-    shape = TinyShape(layers=1, width=16, heads=2, kv_heads=2, head_width=8, feed_forward=d_ff, vocabulary=50)
-    counted = Counted(shape, n)
+    counted = Counted(replace(square_shape(16), feed_forward=d_ff), n)
 
     with_cache(counted, ids_of(n))
 
@@ -252,8 +252,7 @@ def test_t7_3_1_multiplications_of_one_position(t: int) -> None:
 @pytest.mark.parametrize("n", [1, 2, 33])
 def test_t7_3_2_multiplications_without_a_cache(n: int, d_ff: int) -> None:
     """T7.3.2: d·n(n+1)(2n+1)/3 + n(n+1)/2·(4d² + 2d·d_ff) for a layer."""
-    shape = TinyShape(layers=1, width=16, heads=2, kv_heads=2, head_width=8, feed_forward=d_ff, vocabulary=50)
-    counted = Counted(shape, n)
+    counted = Counted(replace(square_shape(16), feed_forward=d_ff), n)
 
     without_cache(counted, ids_of(n))
 

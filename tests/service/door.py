@@ -62,13 +62,14 @@ class Client:
         body: bytes = b"",
         headers: Mapping[str, str] = {},
         *,
+        complete_body: bool = True,
         leaves_when: Callable[[Answer], bool] = lambda answer: False,
         on_send: Callable[[Answer], None] = lambda answer: None,
     ) -> Answer:
         """The client goes away as soon as `leaves_when` holds, which is asked after the body and each message."""
         answer = Answer()
         gone = asyncio.Event()
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
+        messages = [{"type": "http.request", "body": body, "more_body": not complete_body}]
 
         async def receive() -> MutableMapping[str, Any]:
             if messages:

@@ -53,9 +53,7 @@ STREAM = [
     b": keep-alive\n\n",
     event({"index": 0, "text": "n", "token_ids": [5], "logprobs": None}, 1)[:20],
     event({"index": 0, "text": "n", "token_ids": [5], "logprobs": None}, 1)[20:],
-    event({"index": 0, "text": "é", "token_ids": [6], "logprobs": None}, 2)
-    + event(ANSWER, 2)
-    + event("[DONE]"),
+    event({"index": 0, "text": "é", "token_ids": [6], "logprobs": None}, 2) + event(ANSWER, 2) + event("[DONE]"),
 ]
 
 
@@ -75,9 +73,7 @@ class FakeServer:
         self.status, self.headers, self.waits = status, headers or {}, False
         self.pieces = [piece if isinstance(piece, bytes) else json.dumps(piece).encode() for piece in pieces]
 
-    async def __call__(
-        self, scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]
-    ) -> None:
+    async def __call__(self, scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         body = b""
         while (message := await receive()).get("more_body") or message.get("body"):
             body += message["body"]
@@ -344,9 +340,7 @@ def test_a_server_that_is_not_there_is_a_connection_failure(kind: type[Client]) 
     assert (None, "connection_failed") == (error.status, error.code)
 
 
-def test_closing_a_stream_early_closes_its_connection(
-    server: FakeServer, running: tuple[FakeServer, str]
-) -> None:
+def test_closing_a_stream_early_closes_its_connection(server: FakeServer, running: tuple[FakeServer, str]) -> None:
     server.answers(*STREAM[:3])
     server.waits = True
     with TaneClient(running[1]) as client:

@@ -73,6 +73,19 @@ class EngineLife(RuleBasedStateMachine):
             self.busy[session] = request.id
         self.engine.submit(request, self.clock())
 
+    @rule(
+        history=st.integers(0, 50),
+        length=LENGTHS,
+        suffix=st.just([]) | st.lists(st.integers(2, 38), max_size=3),
+        new=st.just(1) | st.integers(1, 40),
+        session=st.sampled_from((None, *SESSIONS)),
+    )
+    def whole_turn(self, **given: Any) -> None:
+        """A request that meets nothing: most of what sessions keep comes from these."""
+        self.model.fault = None
+        self.submit(**given, samples=1, use_cache=True, deadline=None, seed=0, poisoned=False)
+        self.step(60)
+
     @rule(steps=st.integers(1, 30))
     def step(self, steps: int) -> None:
         for _ in range(steps):
@@ -94,7 +107,7 @@ class EngineLife(RuleBasedStateMachine):
     def fault(self) -> None:
         self.model.fault = RuntimeError("injected")
 
-    @rule(seconds=st.sampled_from((0.5, 4.0, 60.0, 200.0)))
+    @rule(seconds=st.sampled_from((0.1, 0.5, 4.0, 4.0, 60.0, 200.0)))
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
 

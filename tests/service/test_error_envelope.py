@@ -1,5 +1,6 @@
 """Every error on every route: its status, its code and its one form; and the server answers afterwards."""
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -168,6 +169,24 @@ def test_a_body_beyond_the_limit_is_413(route: str) -> None:
         answer.error["code"],
         answer.error["allowed"],
     )
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_body_of_two_lengths_is_400_and_ends_the_connection(client: Client, route: str) -> None:
+    answer = client.post(route, BODIES[route], {**JSON, "content-length": "5", "transfer-encoding": "chunked"})
+
+    assert (400, "ambiguous_length", "close") == (answer.status, answer.error["code"], answer.headers["connection"])
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_body_that_does_not_arrive_is_408_and_ends_the_connection(
+    client: Client, route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.exchange.BODY_S", 0.01)
+
+    answer = asyncio.run(client.call("POST", route, headers=JSON, complete_body=False))
+
+    assert (408, "request_timeout", "close") == (answer.status, answer.error["code"], answer.headers["connection"])
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -30,9 +30,7 @@ def test_only_one_space_after_the_colon_is_dropped() -> None:
 
 
 def test_an_id_lasts_until_the_next() -> None:
-    assert ["7", "7", "8"] == [
-        event.id for event in events_of(b"id: 7\ndata: a\n\ndata: b\n\nid: 8\ndata: c\n\n")
-    ]
+    assert ["7", "7", "8"] == [event.id for event in events_of(b"id: 7\ndata: a\n\ndata: b\n\nid: 8\ndata: c\n\n")]
 
 
 def test_an_event_name_lasts_for_one_event() -> None:

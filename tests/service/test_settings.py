@@ -61,6 +61,7 @@ def test_a_misspelt_variable_is_answered_with_the_nearest() -> None:
         ("session_ttl_s", "0", "a number above 0"),
         ("drain_s", "-1", "a number of at least 0"),
         ("drain_s", "nan", "a number of at least 0"),
+        ("session_ttl_s", "inf", "a number above 0"),
         ("engine", "gpu", "one of auto, torch"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from service.cli import console
-from service.cli.console import count_bar, harmless, loading_bar
+from service.cli.console import count_bar, for_terminal, harmless, loading_bar, results
 
 
 @pytest.fixture
@@ -24,6 +24,13 @@ def test_control_characters_become_pictures() -> None:
 
 def test_newlines_tabs_and_other_scripts_stay() -> None:
     assert "a\n\té種🌱" == harmless("a\n\té種🌱")
+
+
+def test_a_closed_standard_output_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+
+    assert "a\x1b" == for_terminal("a\x1b")
+    results().print("nobody reads this")
 
 
 def test_nothing_is_drawn_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ class FakeServer:
         self.settings: Settings | None = None
         self.failure: Exception | None = None
         self.exit_code = 0
+        self.address_problem: str | None = None
 
     def build_service(self, settings: Settings, *, progress: Any) -> Service:
         if self.failure is not None:
@@ -37,6 +38,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     fake = FakeServer()
     monkeypatch.setattr("service.startup.build_service", fake.build_service)
     monkeypatch.setattr("service.server.run_server", fake.run_server)
+    monkeypatch.setattr("service.server.address_problem", lambda settings: fake.address_problem)
     return fake
 
 
@@ -132,6 +134,15 @@ def test_a_model_that_cannot_be_had_ends_it_in_one_line(server: FakeServer, fail
     result = serve()
 
     assert (exit_code, f"Error: {failure}\n") == (result.exit_code, result.stderr)
+
+
+def test_an_address_that_is_taken_is_refused_before_the_model_is_loaded(server: FakeServer) -> None:
+    server.failure = ModelFileError("loaded all the same")
+    server.address_problem = "cannot listen on 127.0.0.1:8000: taken"
+
+    result = serve()
+
+    assert (1, "Error: cannot listen on 127.0.0.1:8000: taken\n") == (result.exit_code, result.stderr)
 
 
 def test_an_interruption_while_loading_ends_quietly(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:

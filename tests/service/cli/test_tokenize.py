@@ -54,6 +54,12 @@ def test_what_looks_like_a_control_token_stays_text(tiny_gguf: Path) -> None:
     assert not set(ids) & load_gguf(tiny_gguf).vocabulary.control_token_ids
 
 
+def test_characters_that_the_output_cannot_hold_are_escaped(tiny_gguf: Path) -> None:
+    result = CliRunner(charset="ascii").invoke(main, ["tokenize", "--model", str(tiny_gguf), "--", "é"])
+
+    assert (0, "\\xe9") == (result.exit_code, result.stdout.splitlines()[0].strip())
+
+
 def test_text_may_come_from_a_pipe(tiny_gguf: Path) -> None:
     assert tokenize(tiny_gguf, "seed", "--json").stdout == tokenize(tiny_gguf, "--json", stdin="seed\n").stdout
 
