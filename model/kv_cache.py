@@ -4,6 +4,8 @@ Knows no tensors, tokens or requests. A page holds the keys and values of `PAGE_
 Always: free + idle + leased = total, and pages promised but not yet taken never exceed free + idle.
 """
 
+from heapq import heappop, heappush
+
 PAGE_SIZE = 32
 
 
@@ -31,7 +33,8 @@ class PagePool:
     """
 
     def __init__(self, total: int) -> None:
-        self._free = list(range(total - 1, -1, -1))
+        # A heap: pages that follow one another are handed out together, which op sets read without gathering.
+        self._free = list(range(total))
         self._references = [0] * total
         self._kept = [False] * total
         self._idle = 0
@@ -69,7 +72,7 @@ class PagePool:
         """Lease a free page. Raises BooksError when none is free: whoever calls evicts an idle page first."""
         if not self._free:
             raise BooksError("no page is free")
-        page = self._free.pop()
+        page = heappop(self._free)
         self._references[page] = 1
         return page
 
@@ -91,7 +94,7 @@ class PagePool:
         if self._kept[page]:
             self._idle += 1
         else:
-            self._free.append(page)
+            heappush(self._free, page)
 
     def keep(self, page: int) -> None:
         """Keep a leased page for reuse once nobody refers to it."""
@@ -106,7 +109,7 @@ class PagePool:
         self._kept[page] = False
         if not self._references[page]:
             self._idle -= 1
-            self._free.append(page)
+            heappush(self._free, page)
 
     def promise(self, count: int) -> "Promise":
         """Set pages aside. Raises BooksError beyond what is available."""

@@ -1,7 +1,7 @@
-"""Which op set runs, and what follows from it: the price of a token in the cache, how far answers repeat, their fingerprint.
+"""Which op set runs, and what follows from it: what a token costs in the cache, how far answers repeat, a fingerprint.
 
-Knows settings and model shapes. Always: an op set is imported only when it is chosen, so a server on the native one never
-loads torch.
+Knows settings and model shapes. Always: an op set is imported only when it is chosen, so a server on the native one
+never loads torch.
 """
 
 import os

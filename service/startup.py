@@ -64,7 +64,7 @@ def load(settings: Settings, *, progress: Progress | None = None, make_budget: M
         defaults=checkpoint.defaults,
     )
     ops = op_set.make(info.page_count)
-    engine = _engine(settings, checkpoint, tokenizer, info, ops, make_budget)
+    engine = _engine(settings, checkpoint, tokenizer, info, ops=ops, make_budget=make_budget)
     return Loaded(engine, info, model, ops)
 
 
@@ -142,6 +142,7 @@ def _engine(
     checkpoint: Checkpoint,
     tokenizer: Tokenizer,
     info: EngineInfo,
+    *,
     ops: Any,
     make_budget: MakeBudget,
 ) -> Engine:

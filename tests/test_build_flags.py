@@ -17,7 +17,11 @@ def test_nothing_that_changes_bits_is_switched_on() -> None:
     forbidden = r"fast-math|-Ofast|-flto|INTERPROCEDURAL|march=|mtune=|ffinite-math|funsafe|-mrecip"
 
     assert re.findall(forbidden, COMMANDS) == []
-    assert [name for name, text in SOURCES.items() if re.search(r"#pragma (GCC (?!unroll)|STDC|clang)|__attribute__|\btarget\(", text)] == []
+    assert [
+        name
+        for name, text in SOURCES.items()
+        if re.search(r"#pragma (GCC (?!unroll)|STDC|clang)|__attribute__|\btarget\(", text)
+    ] == []
 
 
 def test_wide_instructions_are_allowed_only_where_the_name_says_so() -> None:

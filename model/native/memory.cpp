@@ -65,13 +65,13 @@ int ModelMemory::add_matrix(AffineForm form, int outputs, int inputs) {
   blocks_.emplace_back(bytes);
   matrices_.push_back(affine_place(form, outputs, inputs, blocks_.back().data()));
   weight_bytes_ += bytes;
-  return matrix_count() - 1;
+  return static_cast<int>(matrices_.size()) - 1;
 }
 
 int ModelMemory::add_vector(const float* values, int width) {
   vectors_.emplace_back(values, values + width);
   weight_bytes_ += static_cast<std::size_t>(width) * sizeof(float);
-  return vector_count() - 1;
+  return static_cast<int>(vectors_.size()) - 1;
 }
 
 }  // namespace tane

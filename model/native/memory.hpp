@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "affine.hpp"
@@ -46,16 +47,20 @@ class ModelMemory {
   int add_vector(const float* values, int width);
 
   const ModelShape& shape() const { return shape_; }
-  AffineWeights& matrix(int index) { return matrices_.at(static_cast<std::size_t>(index)); }
-  const AffineWeights& matrix(int index) const { return matrices_.at(static_cast<std::size_t>(index)); }
-  const std::vector<float>& vector(int index) const { return vectors_.at(static_cast<std::size_t>(index)); }
+  // Throw std::invalid_argument for an index that nothing has.
+  const AffineWeights& matrix(int index) const { return at(matrices_, index); }
+  const std::vector<float>& vector(int index) const { return at(vectors_, index); }
   const KvPages& pages() const { return pages_; }
   const RopeTable& rope() const { return rope_; }
-  int matrix_count() const { return static_cast<int>(matrices_.size()); }
-  int vector_count() const { return static_cast<int>(vectors_.size()); }
   std::size_t weight_bytes() const { return weight_bytes_; }
 
  private:
+  template <typename T>
+  static const T& at(const std::vector<T>& all, int index) {
+    if (index < 0 || static_cast<std::size_t>(index) >= all.size()) throw std::invalid_argument("no such weights");
+    return all[static_cast<std::size_t>(index)];
+  }
+
   ModelShape shape_;
   std::vector<Block> blocks_;
   std::vector<AffineWeights> matrices_;

@@ -10,6 +10,7 @@ namespace {
 // Chunks per thread that a piece of work is cut into: enough that a thread which loses its core for a while holds little.
 constexpr int chunks_per_thread = 8;
 constexpr int rows_per_piece = 16;  // of one attention call: they share each load of a page
+constexpr int many_rows = 16;       // for each thread: from here on work is cut by rows, not by outputs
 constexpr int few_rows = 4;         // fewer rows than this are not worth waking a thread for
 
 int parts(int count, int each) { return (count + each - 1) / each; }
@@ -233,29 +234,46 @@ void Program::embed(const Instruction& instruction, const Batch& batch) {
 void Program::linear(const Instruction& instruction) {
   const int count = rows(instruction);
   if (!count) return;
+  const int threads = pool_.threads(), blocks = affine_blocks(memory_.matrix(instruction.matrix).outputs);
+  if (count >= many_rows * threads) {  // a thread makes the codes that it multiplies, while they are in its cache
+    const int wanted = std::clamp(count / (threads * chunks_per_thread), many_rows, 4 * many_rows);
+    const int each = parts(wanted, tile_tokens) * tile_tokens;
+    pool_.run(parts(count, each), [&](int chunk) {
+      const int first = chunk * each, last = std::min(first + each, count);
+      for (int index = first; index < last; ++index) quantise_row(instruction, index);
+      multiply(instruction, first, last, 0, blocks);
+    });
+    return;
+  }
+  for_rows(count, [&](int index) { quantise_row(instruction, index); });
+  const int each = std::max(1, blocks / (threads * chunks_per_thread));
+  pool_.run(parts(blocks, each),
+            [&](int chunk) { multiply(instruction, 0, count, chunk * each, std::min((chunk + 1) * each, blocks)); });
+}
+
+void Program::quantise_row(const Instruction& instruction, int index) {
+  const auto inputs = static_cast<std::size_t>(memory_.matrix(instruction.matrix).inputs);
+  source_row(instruction, index, source_.floats() + static_cast<std::size_t>(index) * inputs);
+  affine_.quantise(source_.floats(), inputs, index, index + 1, codes(instruction));
+}
+
+Activations Program::codes(const Instruction& instruction) const {
+  return {reinterpret_cast<TokenGroup*>(codes_.data()), memory_.matrix(instruction.matrix).inputs / group_inputs};
+}
+
+// Rows [first, last) of the product, in a range of blocks of outputs, with what is added to it.
+void Program::multiply(const Instruction& instruction, int first, int last, int block_begin, int block_end) {
   const AffineWeights& weights = memory_.matrix(instruction.matrix);
-  const Activations codes{reinterpret_cast<TokenGroup*>(codes_.data()), weights.inputs / group_inputs};
-  const auto inputs = static_cast<std::size_t>(weights.inputs);
-  for_rows(count, [&](int index) {
-    float* out = source_.floats() + static_cast<std::size_t>(index) * inputs;
-    source_row(instruction, index, out);
-    affine_.quantise(source_.floats(), inputs, index, index + 1, codes);
-  });
   const bool adds = instruction.c.buffer >= 0;
-  const std::size_t stride = adds ? static_cast<std::size_t>(weights.outputs)
-                                  : static_cast<std::size_t>(widths_[static_cast<std::size_t>(instruction.out.buffer)]);
+  const auto stride = static_cast<std::size_t>(adds ? weights.outputs : widths_[static_cast<std::size_t>(instruction.out.buffer)]);
   float* product = adds ? product_.floats() : row(instruction.out, 0);
-  const int blocks = affine_blocks(weights.outputs), each = std::max(1, blocks / (pool_.threads() * chunks_per_thread));
-  pool_.run(parts(blocks, each), [&](int chunk) {
-    const int first = chunk * each, last = std::min(first + each, blocks);
-    affine_.multiply(weights, codes, 0, count, first, last, product, stride);
-    if (!adds) return;
-    const int column = first * block_rows, width = std::min(last * block_rows, weights.outputs) - column;
-    for (int i = 0; i < count; ++i) {
-      elementwise_.add(row(instruction.c, i) + column, product + static_cast<std::size_t>(i) * stride + column, width,
-                       row(instruction.out, i) + column);
-    }
-  });
+  affine_.multiply(weights, codes(instruction), first, last, block_begin, block_end, product, stride);
+  if (!adds) return;
+  const int column = block_begin * block_rows, width = std::min(block_end * block_rows, weights.outputs) - column;
+  for (int i = first; i < last; ++i) {
+    elementwise_.add(row(instruction.c, i) + column, product + static_cast<std::size_t>(i) * stride + column, width,
+                     row(instruction.out, i) + column);
+  }
 }
 
 void Program::source_row(const Instruction& instruction, int index, float* out) const {

@@ -30,7 +30,7 @@ struct Instruction {
   Kind kind;
   Source source = Source::plain;
   bool asked = false;  // works on the rows that asked for logits, which `gather` picked
-  View out, a, b, c;   // attend: queries, keys, values. linear: c is added to the product, unless it has no buffer
+  View out = {}, a = {}, b = {}, c = {};  // attend: queries, keys, values. linear: c is added to the product, unless it has no buffer
   int matrix = -1, vector = -1, layer = -1;
   double epsilon = 0;
 };
@@ -81,6 +81,9 @@ class Program {
   void execute(const Instruction& instruction, const Batch& batch);
   void embed(const Instruction& instruction, const Batch& batch);
   void linear(const Instruction& instruction);
+  void quantise_row(const Instruction& instruction, int index);
+  void multiply(const Instruction& instruction, int first, int last, int block_begin, int block_end);
+  Activations codes(const Instruction& instruction) const;
   void attend(const Instruction& instruction);
   void rotate_and_store(const Instruction& instruction);
   void gather(const Instruction& instruction, const Batch& batch);

@@ -165,9 +165,12 @@ def streamed(setting: Setting) -> Answers:
         laboratory.engine.submit(question.request(laboratory.new_id(), streams=True), 0.0)
         *deltas, finished = laboratory.until_idle()
         assert isinstance(finished, Finished)
-        yield question, tuple(
-            joined([each for each in deltas if isinstance(each, Delta) and each.index == index], whole)
-            for index, whole in enumerate(bits_of(finished))
+        yield (
+            question,
+            tuple(
+                joined([each for each in deltas if isinstance(each, Delta) and each.index == index], whole)
+                for index, whole in enumerate(bits_of(finished))
+            ),
         )
 
 

@@ -6,6 +6,7 @@ Knows requests and prompts; knows no engine. Always: the same arguments make the
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from model.decoding.params import DecodingParameters, LogprobOptions
 from service.request import Completion, GenerationRequest, TokenRecord
@@ -77,7 +78,7 @@ def greedy(prompt_ids: Sequence[int], new_tokens: int, *, logprobs: LogprobOptio
 
 def seeded(prompt_ids: Sequence[int], new_tokens: int, seed: int, *, logprobs: LogprobOptions) -> Question:
     """Of the whole distribution, or, where log-probabilities are of what was drawn from, of a part of it."""
-    narrow = {"top_k": 40, "top_p": 0.95, "min_p": 0.001} if logprobs.of == "sampled" else {}
+    narrow: dict[str, Any] = {"top_k": 40, "top_p": 0.95, "min_p": 0.001} if logprobs.of == "sampled" else {}
     parameters = DecodingParameters(
         new_tokens, seed, temperature=TEMPERATURE, ignore_eos=True, logprobs=logprobs, **narrow
     )

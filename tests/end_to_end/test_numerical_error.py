@@ -10,7 +10,7 @@ import pytest
 
 from model.decoding.params import LogprobOptions
 from model.loading.checkpoint import ModelFileError
-from service.request import Delta, Failed, Finished, Terminal
+from service.request import Failed, Terminal
 from tests.bits.laboratory import Laboratory, Truth, bits_of
 from tests.bits.questions import Question, greedy, questions_of, random_prompt, seeded
 from tests.tiny_model import TinyShape, tiny_weights, write_tiny_gguf
@@ -61,7 +61,9 @@ def run_beside(laboratory: Laboratory, bomb: Question, questions: list[Question]
     return ended[middle], [*ended[:middle], *ended[middle + 1 :]]
 
 
-@pytest.mark.parametrize("prompt", [(BOMB,), (9, BOMB), (*range(90, 130), BOMB, *range(90, 190)), (BOMB, *range(90, 190))])
+@pytest.mark.parametrize(
+    "prompt", [(BOMB,), (9, BOMB), (*range(90, 130), BOMB, *range(90, 190)), (BOMB, *range(90, 190))]
+)
 def test_an_overflow_in_a_prompt_fails_that_request_and_no_other(
     prompt: tuple[int, ...], laboratory: Laboratory, truth: Truth, questions: list[Question]
 ) -> None:
@@ -128,5 +130,5 @@ def test_a_model_that_holds_numbers_that_are_not_finite_is_refused(value: float,
     weights["token_embd.weight"][BOMB, CHANNEL] = value
     model = write_tiny_gguf(tmp_path / "broken.gguf", shape=SHAPE, weights=weights)
 
-    with pytest.raises(ModelFileError, match="token_embd.weight holds a NaN or an infinity"):
+    with pytest.raises(ModelFileError, match=r"token_embd\.weight holds a NaN or an infinity"):
         Laboratory(model)

@@ -1,4 +1,4 @@
-"""Random lives of the engine that serves: whatever ran before and beside it, an answer has the bits of a cold, lone run."""
+"""Random lives of the engine that serves: whatever ran before and beside it, an answer has the bits of a lone run."""
 
 import tempfile
 from dataclasses import replace
@@ -72,7 +72,7 @@ class Schedule(RuleBasedStateMachine):
         use_cache=st.sampled_from((True, True, True, False)),
     )
     def submit(
-        self, history: int, length: int, suffix: list[int], asked: Asked, session: str | None, use_cache: bool
+        self, history: int, length: int, *, suffix: list[int], asked: Asked, session: str | None, use_cache: bool
     ) -> None:
         """A prompt that begins like one of those before it."""
         self.ask((*self.histories[history % len(self.histories)][:length], *suffix), asked, session, use_cache)

@@ -64,12 +64,13 @@ def run(runner: ModelRunner, *segments: Segment, copies: tuple[PageCopy, ...] = 
 def last_logits(runner: ModelRunner, tokens: Sequence[int], *, chunk: int = 1 << 20) -> Logits:
     """Logits of the last token, the prompt cut into chunks."""
     table = pages(len(tokens))
-    logits = np.empty(0, dtype=np.float32)
+    logits: Logits = np.empty((1, 0), dtype=np.float32)
     for start in range(0, len(tokens), chunk):
         piece = tuple(tokens[start : start + chunk])
         used = table[: pages_for(start + len(piece))]
         logits = run(runner, Segment(piece, start, used, asks=start + len(piece) == len(tokens)))
-    return logits[0]
+    last: Logits = logits[0]
+    return last
 
 
 def assert_same_bits(left: Logits, right: Logits) -> None:

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds and runs the kernels' tests: tests/native/run.sh [plain|asan|ubsan|tsan] [name of a test file...]
-# Benchmarks: tests/native/run.sh bench [name...]. BUILD names another folder for what is built.
+# Benchmarks: tests/native/run.sh bench [name...]. Digests of what the kernels give: tests/native/run.sh golden.
+# BUILD names another folder for what is built.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mode=${1:-plain}
@@ -9,6 +10,7 @@ build=${BUILD:-$here/../../build/native-tests}
 pattern=test_
 target=tests
 if [ "$mode" = bench ]; then mode=plain pattern=bench_ target=benches; fi
+if [ "$mode" = golden ]; then mode=plain pattern=golden_; fi
 
 programs=""
 for source in "$here/$pattern"*.cpp; do

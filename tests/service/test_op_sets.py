@@ -20,7 +20,9 @@ def test_where_no_process_is_bound_to_cores_all_are_usable(monkeypatch: pytest.M
     assert os.cpu_count() == usable_cores()
 
 
-@pytest.mark.parametrize(("written", "expected"), [("100000 100000", 1), ("50000 100000", 1), ("max 100000", None), ("", None)])
+@pytest.mark.parametrize(
+    ("written", "expected"), [("100000 100000", 1), ("50000 100000", 1), ("max 100000", None), ("", None)]
+)
 def test_a_control_groups_quota_bounds_the_cores(
     written: str, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,1 @@
+"""Digests of what the native kernels give, kept for every `NUMERIC_VERSION`."""
