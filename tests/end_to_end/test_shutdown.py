@@ -133,7 +133,7 @@ def test_a_port_that_is_taken_ends_the_process_with_1(model_path: Path) -> None:
         ended = serve_to_its_end(model_path, "--port", str(taken.getsockname()[1]))
 
     assert ended.returncode == 1
-    assert "address already in use" in ended.stderr
+    assert "Address already in use" in ended.stderr
 
 
 def test_a_model_file_that_is_none_ends_the_process_with_one_line(tmp_path: Path) -> None:
