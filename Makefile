@@ -19,16 +19,22 @@ $(BIN)/python:
 		{ echo "$(PYTHON) is not Python 3.11 or later, which Tane needs: name one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -f $@; exit 1; }
 
+define compiler
+@command -v "$${CXX:-c++}" >/dev/null || { echo "a C++20 compiler is needed to build the extension (g++ or clang++)" >&2; exit 1; }
+endef
+
 $(VENV)/.serve: $(BUILD_INPUTS) | $(BIN)/python
-	@command -v "$${CXX:-c++}" >/dev/null || { echo "a C++20 compiler is needed to build the extension (g++ or clang++)" >&2; exit 1; }
+	$(compiler)
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.serve
+# Holds what serving needs too, so that the extension is built once.
+$(VENV)/.dev: $(BUILD_INPUTS) | $(BIN)/python
+	$(compiler)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	@touch $@
+	@touch $(VENV)/.serve $@
 
-setup: $(VENV)/.serve $(VENV)/.dev  ## install what running and testing need into .venv
+setup: $(VENV)/.dev  ## install what running and testing need into .venv
 
 serve: $(VENV)/.serve  ## serve the default model on HOST:PORT (127.0.0.1:8000)
 	$(BIN)/tane serve --host $(HOST) --port $(PORT)

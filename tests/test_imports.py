@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 
 from tests.source_files import ROOT, SourceFile, source_files
+from tests.tiny_model import write_tiny_gguf
 
 CONCURRENCY = ("service/runtime.py", "service/server.py", "service/exchange.py", "service/client.py", "service/cli/*")
 ONLY_IN: dict[str, tuple[str, ...]] = {
@@ -77,6 +79,24 @@ for name in sys.argv[1:]:
 json.dump(loaded, sys.stdout)
 """
 """A program that imports the modules it is given, one after another, and tells what is loaded after each."""
+
+SERVES = """
+import json, sys
+from service.settings import Settings
+from service.startup import build_service, load
+from tests.bits.questions import greedy
+from model.decoding.params import LogprobOptions
+settings = Settings.load({}, {"model": sys.argv[1], "kv_cache_bytes": 1 << 20})
+build_service(settings)
+engine = load(settings).engine
+engine.submit(greedy(range(3, 40), 3, logprobs=LogprobOptions(2)).request("r"), 0.0)
+events = []
+while not engine.is_idle:
+    events += engine.step()[0]
+heavy = [name for name in ("torch", "transformers") if name in sys.modules]
+json.dump([type(events[-1]).__name__, heavy], sys.stdout)
+"""
+"""A program that serves a model with the settings' defaults, and tells how its one request ended and what is loaded."""
 
 
 def imports_of(file: SourceFile) -> Iterator[tuple[str, int]]:
@@ -147,3 +167,14 @@ def test_serving_without_torch_loads_neither_torch_nor_transformers() -> None:
 
     assert "" == answer.stderr
     assert {name: [] for name in NATIVE_PATH} == json.loads(answer.stdout)
+
+
+def test_a_request_served_by_default_loads_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    model = write_tiny_gguf(tmp_path / "tiny.gguf", format="Q4_1")
+
+    answer = subprocess.run(
+        [sys.executable, "-c", SERVES, str(model)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert "" == answer.stderr
+    assert ["Finished", []] == json.loads(answer.stdout)

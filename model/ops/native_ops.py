@@ -191,7 +191,7 @@ class NativeOps:
                 values = part.format.unpack(blocks).reshape(len(some), part.shape[1])
                 packed = self._native.pack_floats(index, first + begin, np.ascontiguousarray(values))
             if not packed:
-                raise ValueError(f"{part.name} holds numbers that are not finite")
+                raise ValueError(f"{part.name} holds numbers that are too great for the scales of its rounded form")
 
 
 class NativeLogits:
@@ -213,16 +213,25 @@ class NativeProgram:
         self._logits = NativeLogits(engine)
 
     def run(self, batch: Batch) -> NativeLogits:
+        asked, end = [], 0
+        for segment in batch.segments:
+            end += len(segment.token_ids)
+            if segment.asks:
+                asked.append(end - 1)
+        return self._run(batch, asked)
+
+    def run_asking_every_row(self, batch: Batch) -> NativeLogits:
+        """The same with the logits of all rows, whoever asks."""
+        return self._run(batch, list(range(batch.row_count)))
+
+    def _run(self, batch: Batch, asked: list[int]) -> NativeLogits:
         tokens: list[int] = []
         segments: list[tuple[int, int, int]] = []
         pages: list[int] = []
-        asked: list[int] = []
         for segment in batch.segments:
             tokens += segment.token_ids
             segments.append((segment.start, len(segment.token_ids), len(segment.pages)))
             pages += segment.pages
-            if segment.asks:
-                asked.append(len(tokens) - 1)
         copies = [(copy.source, copy.target, copy.positions) for copy in batch.copies]
         self._engine.run(tokens, segments, pages, asked, copies)
         return self._logits

@@ -20,7 +20,7 @@ from model.kv_cache import pages_for
 from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
 from model.loading.hub import pull
-from model.ops.native_ops import Isa, KvType, NativeOps
+from model.ops.native_ops import Isa, KvType, NativeOps, NativeProgram
 from model.ops.protocol import Program
 from model.ops.torch_ops import TorchOps
 from model.tokenizer import Tokenizer
@@ -61,18 +61,19 @@ class Native:
 
     def __init__(self, checkpoint: Checkpoint, width: int, *, kv_type: KvType, isa: Isa, threads: int) -> None:
         self.ops = NativeOps(checkpoint.config, pages_for(width), threads=threads, kv_type=kv_type, isa=isa)
-        self._program = program_on(self.ops, checkpoint)
+        program = program_on(self.ops, checkpoint)
+        assert isinstance(program, NativeProgram)
+        self._program = program
 
     def logits(self, ids: Sequence[int]) -> Logits:
-        """[ids, vocabulary]. Each row is a segment that asks; all keys and values are stored before any row attends."""
-        pages = tuple(range(pages_for(len(ids))))
-        batch = Batch(tuple(Segment((token,), position, pages, asks=True) for position, token in enumerate(ids)))
-        answer: Logits = self._program.run(batch).numpy()
+        """[ids, vocabulary]: row i predicts what follows ids[: i + 1]."""
+        batch = Batch((Segment(tuple(ids), 0, tuple(range(pages_for(len(ids)))), asks=True),))
+        answer: Logits = self._program.run_asking_every_row(batch).numpy()
         return answer
 
 
 def program_on(ops: Any, checkpoint: Checkpoint) -> Program:
-    """The checkpoint's decoder, without the runner's rule that one segment alone writes a page."""
+    """The checkpoint's decoder, without the runner around it."""
     transformer = Transformer(ops, checkpoint.config, ModelWeights.load(ops, checkpoint))
     program: Program = ops.program(transformer.forward)
     return program

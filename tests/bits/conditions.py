@@ -138,17 +138,18 @@ def prefix_of_every_length(setting: Setting) -> Answers:
 
 def in_chunks(rows: int, setting: Setting) -> Answers:
     """So many prompt rows in a step, while others decode."""
-    yield from _in_groups(setting, prompt_rows=rows)
+    yield from _in_groups(setting, setting.laboratory(prompt_rows=rows), use_cache=False)
 
 
 def on_threads(threads: int, setting: Setting) -> Answers:
-    yield from _in_groups(setting, threads=threads)
+    yield from _in_groups(setting, setting.laboratory(threads=threads), use_cache=False)
 
 
 def on_isa(isa: Isa, setting: Setting) -> Answers:
+    """The scalar definition is slow: it may be asked less, and computes each prompt once."""
     if isa == "scalar" and setting.scalar_questions is not None:
         setting = setting.few(setting.scalar_questions)
-    yield from _in_groups(setting, isa=isa)
+    yield from _in_groups(setting, setting.laboratory(isa=isa))
 
 
 def after_restart(setting: Setting) -> Answers:
@@ -198,11 +199,10 @@ def several_samples(setting: Setting) -> Answers:
         yield question, bits[:1]
 
 
-def _in_groups(setting: Setting, **given: Any) -> Answers:
-    laboratory = setting.laboratory(**given)
+def _in_groups(setting: Setting, laboratory: Laboratory, **given: Any) -> Answers:
     for first in range(0, len(setting.questions), ROOM_TOGETHER):
         group = setting.questions[first : first + ROOM_TOGETHER]
-        yield from zip(group, laboratory.ask_together(group, use_cache=False), strict=True)
+        yield from zip(group, laboratory.ask_together(group, **given), strict=True)
 
 
 CONDITIONS: dict[str, Condition] = {

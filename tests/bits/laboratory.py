@@ -40,8 +40,9 @@ class Laboratory:
     ) -> None:
         """`prompt_rows` is how many prompt rows a step runs; without it, as many as the measured cost allows."""
         flags = {"model": str(model), "engine": "native", "kv_cache_bytes": cache_bytes, **settings}
-        self.budget = StepBudget() if prompt_rows is None else FixedBudget(prompt_rows)
-        loaded = load(Settings.load({}, flags), make_budget=lambda: self.budget)
+        budget = StepBudget() if prompt_rows is None else FixedBudget(prompt_rows)
+        loaded = load(Settings.load({}, flags), make_budget=lambda: budget)
+        self.budget = budget
         self.engine, self.ops, self.model = loaded.engine, loaded.ops, loaded.model
         self.page_count = loaded.info.page_count
         self._asked = 0

@@ -1,11 +1,12 @@
 """Law one: the bits of an answer are a function of the question and of nothing else, on the engine that serves."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from model.decoding.params import LogprobOptions
-from tests.bits.conditions import CONDITIONS, Setting
+from tests.bits.conditions import CONDITIONS, Setting, available_isas
 from tests.bits.laboratory import Laboratory, Truth, narrowest_gap, near_ties, prompts_for
 from tests.bits.questions import LENGTHS, greedy, half_of, questions_of
 from tests.tiny_model import FormatName, TinyShape, write_tiny_gguf
@@ -13,6 +14,7 @@ from tests.tiny_model import FormatName, TinyShape, write_tiny_gguf
 PLAIN = TinyShape(context=2048, width=96, heads=6, kv_heads=2, head_width=16, feed_forward=160)
 UNTIED = TinyShape(context=2048, width=64, heads=4, kv_heads=1, head_width=24, feed_forward=96, tied=False)
 NEW_TOKENS = 6
+DEFAULT_CACHE = 1 << 28
 
 
 def write_model(folder: Path, shape: TinyShape, format: FormatName) -> Path:
@@ -80,3 +82,33 @@ def test_near_ties_are_found(setting: Setting) -> None:
     gaps = [narrowest_gap(terminal) for terminal in laboratory.run([q.request(laboratory.new_id()) for q in questions])]
 
     assert max(gaps) < 0.02
+
+
+@pytest.fixture(scope="module")
+def default_setting(default_model_path: Path) -> Setting:
+    laboratory = Laboratory(default_model_path, cache_bytes=DEFAULT_CACHE)
+    questions = half_of(questions_of(prompts_for(laboratory, (7, 33, 129, 200)), 8))
+    return Setting(default_model_path, tuple(questions), {}, DEFAULT_CACHE)
+
+
+@pytest.fixture(scope="module")
+def default_truth(default_setting: Setting) -> Truth:
+    return Truth(default_setting.laboratory())
+
+
+@pytest.mark.slow
+def test_the_default_model_gives_the_scalar_bits_on_every_instruction_set(default_setting: Setting) -> None:
+    """Two prompts, eight tokens after each."""
+    two = replace(default_setting, questions=default_setting.questions[1:3])
+    answers = {isa: list(CONDITIONS[f"on {isa}"](two)) for isa in available_isas()}
+
+    assert dict.fromkeys(answers, answers["scalar"]) == answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("condition", ["among 7 neighbours", "after an edit back and forth", "in chunks of 7"])
+def test_the_default_model_gives_the_bits_of_the_question_alone_and_cold(
+    condition: str, default_setting: Setting, default_truth: Truth
+) -> None:
+    for question, bits in CONDITIONS[condition](default_setting):
+        assert default_truth(question) == bits

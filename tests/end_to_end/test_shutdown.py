@@ -18,12 +18,14 @@ import pytest
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 TANE = str(Path(sys.executable).with_name("tane"))
-LONG = {"prompt": "The seed", "max_new_tokens": 1800, "ignore_eos": True, "stream": True}
+LONG = {"prompt": "The seed", "max_new_tokens": 4000, "num_return": 4, "ignore_eos": True, "stream": True}
+ENDLESS = LONG | {"max_new_tokens": 8000, "num_return": 8}
+"""Long enough that no engine is done with it before the signal comes."""
 
 
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=2048))
+    return write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=8192))
 
 
 @contextmanager
@@ -55,11 +57,11 @@ def stream(url: str, body: dict[str, object], lines: list[str], first: threading
 
 
 @contextmanager
-def streaming(url: str) -> Iterator[list[str]]:
+def streaming(url: str, body: dict[str, object]) -> Iterator[list[str]]:
     """The lines of a long stream, begun; whole when the block is left."""
     lines: list[str] = []
     first = threading.Event()
-    reader = threading.Thread(target=stream, args=(url, LONG, lines, first))
+    reader = threading.Thread(target=stream, args=(url, body, lines, first))
     reader.start()
     assert first.wait(20)
     yield lines
@@ -70,7 +72,7 @@ def streaming(url: str) -> Iterator[list[str]]:
 @pytest.mark.slow
 def test_sigterm_lets_a_running_stream_finish_and_refuses_new_work(model_path: Path) -> None:
     with serve_process(model_path) as (process, url):
-        with streaming(url) as lines:
+        with streaming(url, LONG) as lines:
             process.send_signal(signal.SIGTERM)
             time.sleep(0.2)
             ready = httpx.get(f"{url}/readyz")
@@ -81,14 +83,14 @@ def test_sigterm_lets_a_running_stream_finish_and_refuses_new_work(model_path: P
     assert (ready.status_code, refused.status_code, refused.json()["error"]["code"]) == (503, 503, "draining")
     assert "retry-after" in refused.headers
     assert events[-1] == "[DONE]"
-    assert json.loads(events[-2])["finish_reason"] == "length"
+    assert {choice["finish_reason"] for choice in json.loads(events[-2])["choices"]} == {"length"}
     assert status == 0
 
 
 @pytest.mark.slow
 def test_past_the_drain_time_streams_end_with_an_error_event(model_path: Path) -> None:
     with serve_process(model_path, "--drain-s", "0.2") as (process, url):
-        with streaming(url) as lines:
+        with streaming(url, ENDLESS) as lines:
             process.send_signal(signal.SIGTERM)
         status = process.wait(timeout=20)
 
@@ -116,7 +118,7 @@ def test_a_second_signal_ends_at_once(model_path: Path) -> None:
 
 def _read_until_cut(url: str) -> None:
     try:
-        stream(url, LONG, [], threading.Event())
+        stream(url, ENDLESS, [], threading.Event())
     except httpx.HTTPError:
         return
 

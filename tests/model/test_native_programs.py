@@ -1,6 +1,5 @@
 """The kernels' own tests, which are plain C++ programs, with and without sanitizers."""
 
-import shutil
 import subprocess
 
 import pytest
@@ -10,7 +9,6 @@ from tests.source_files import ROOT
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
 @pytest.mark.parametrize("mode", ["plain", "asan", "tsan"])
 def test_every_program_passes(mode: str) -> None:
     """`asan` is AddressSanitizer and UndefinedBehaviorSanitizer together. Compiles everything, which takes minutes."""
