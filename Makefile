@@ -7,7 +7,7 @@ PORT ?= 8000
 BIN := $(VENV)/bin
 BUILD_INPUTS := pyproject.toml CMakeLists.txt service/__init__.py $(wildcard model/native/*.cpp model/native/*.hpp)
 
-.PHONY: help setup serve test check lint format clean
+.PHONY: help setup serve test check lint sanitize format clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -50,6 +50,10 @@ lint: $(VENV)/.dev  ## format, lint and types, without tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/hadolint Dockerfile
+
+sanitize:  ## the kernels' C++ tests under address, undefined-behaviour and thread sanitizers
+	tests/native/run.sh asan
+	tests/native/run.sh tsan
 
 format: $(VENV)/.dev  ## rewrite the code in the project's format
 	$(BIN)/ruff format .

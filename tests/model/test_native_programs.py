@@ -1,4 +1,4 @@
-"""The kernels' own tests, which are plain C++ programs, with and without sanitizers."""
+"""The kernels' own tests, which are plain C++ programs. `make sanitize` runs them under sanitizers."""
 
 import subprocess
 
@@ -9,11 +9,11 @@ from tests.source_files import ROOT
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mode", ["plain", "asan", "tsan"])
-def test_every_program_passes(mode: str) -> None:
-    """`asan` is AddressSanitizer and UndefinedBehaviorSanitizer together. Compiles everything, which takes minutes."""
-    run = subprocess.run([str(ROOT / "tests" / "native" / "run.sh"), mode], capture_output=True, text=True, check=False)
+def test_every_program_passes() -> None:
+    run = subprocess.run(
+        [str(ROOT / "tests" / "native" / "run.sh"), "plain"], capture_output=True, text=True, check=False
+    )
 
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     programs = sorted(path.stem for path in (ROOT / "tests" / "native").glob("test_*.cpp"))
-    assert [f"{name} ({mode})" in run.stdout for name in programs] == [True] * len(programs)
+    assert [f"{name} (plain)" in run.stdout for name in programs] == [True] * len(programs)
