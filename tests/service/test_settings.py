@@ -62,7 +62,7 @@ def test_a_misspelt_variable_is_answered_with_the_nearest() -> None:
         ("drain_s", "-1", "a number of at least 0"),
         ("drain_s", "nan", "a number of at least 0"),
         ("session_ttl_s", "inf", "a number above 0"),
-        ("engine", "gpu", "one of auto, torch"),
+        ("engine", "gpu", "one of auto, native, torch"),
     ],
 )
 def test_a_bad_value_is_answered_with_what_is_allowed(name: str, value: str, allowed: str) -> None:

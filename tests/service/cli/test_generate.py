@@ -185,7 +185,7 @@ def test_settings_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatc
         ),
         (["hi" * 40], "the prompt has 80 tokens, and with max_new_tokens 1 it needs 81; the context holds 64"),
         ([""], "prompt must not be empty"),
-        (["hi", "--engine", "gpu"], "--engine must be one of auto, torch"),
+        (["hi", "--engine", "gpu"], "--engine must be one of auto, native, torch"),
     ],
 )
 def test_a_bad_value_is_told_in_the_servers_words(arguments: list[str], message: str) -> None:

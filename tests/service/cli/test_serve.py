@@ -121,7 +121,7 @@ def test_every_bad_option_gets_its_line(server: FakeServer, monkeypatch: pytest.
     assert 2 == result.exit_code
     assert {
         "Error: --port must be a whole number from 0 to 65535",
-        "TANE_ENGINE must be one of auto, torch",
+        "TANE_ENGINE must be one of auto, native, torch",
     } == set(result.stderr.splitlines())
 
 
