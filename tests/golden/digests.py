@@ -10,8 +10,9 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
-from model.ops.native_ops import NUMERIC_VERSION
+from model.ops.native_ops import NUMERIC_VERSION, Isa, KvType
 from tests.bits.conditions import available_isas
 from tests.golden.model import model_digest
 from tests.source_files import ROOT
@@ -73,7 +74,7 @@ def found() -> Digests:
     return dict(sorted(scalar[1].items()))
 
 
-def kernel_digests() -> dict[str, dict[str, str]]:
+def kernel_digests() -> dict[Isa, dict[str, str]]:
     """Kernels by instruction set, as a program without Python finds them; what has one version stands with each."""
     command = [str(ROOT / "tests" / "native" / "run.sh"), "golden"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -83,8 +84,9 @@ def kernel_digests() -> dict[str, dict[str, str]]:
     return {isa: {**read[COMMON], **read[isa]} for isa in available_isas()}
 
 
-def model_digests(isa: str) -> dict[str, str]:
-    return {f"model_{kv_type}": model_digest(isa, kv_type) for kv_type in ("int8", "float16")}  # type: ignore[arg-type]
+def model_digests(isa: Isa) -> dict[str, str]:
+    kv_types: tuple[KvType, ...] = get_args(KvType)
+    return {f"model_{kv_type}": model_digest(isa, kv_type) for kv_type in kv_types}
 
 
 def remake() -> None:
