@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from model.batch import Batch
-from model.decoding.params import Draw, Drawn
+from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 from model.loading.tensor import StoredTensor
 
 Array = TypeVar("Array")
@@ -60,7 +60,16 @@ class OpSet(Protocol[Array, Matrix, Vector]):
         """Make `forward`, which calls the operations above, runnable on any batch."""
 
     def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]:
-        """One token for each draw. Logits are what a program's `run` returned; they are not changed."""
+        """One token for each draw. Logits are what a program's `run` returned last; they are not changed."""
+
+    def rank(self, logits: Any, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        """The likeliest tokens for each ranking: logit after edits descending, id ascending; fewer where fewer are left.
+
+        A row with a NaN or +∞ gives none.
+        """
+
+    def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]:
+        """The log-probability of each given token; `token_id` is None where its row holds a NaN or +∞."""
 
 
 class Program(Protocol):
