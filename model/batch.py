@@ -25,8 +25,8 @@ class Segment:
     token_ids: tuple[int, ...]
     start: int
     pages: tuple[int, ...]
-    asks: bool
-    """Whether the last row's logits are wanted."""
+    asks: int
+    """How many of its last rows' logits are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ class Batch:
     def row_count(self) -> int:
         return sum(len(segment.token_ids) for segment in self.segments)
 
-    @property
-    def asked_count(self) -> int:
-        return sum(segment.asks for segment in self.segments)
+    def asked_rows(self) -> list[int]:
+        """Which rows' logits are wanted, counted through all segments, in the order in which they come back."""
+        rows: list[int] = []
+        end = 0
+        for segment in self.segments:
+            end += len(segment.token_ids)
+            rows += range(end - segment.asks, end)
+        return rows

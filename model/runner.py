@@ -44,6 +44,7 @@ class ModelRunner:
     def _pages_written(self, segment: Segment) -> set[int]:
         end = segment.start + len(segment.token_ids)
         assert 0 <= segment.start < end <= self._context_length, "segment is empty or leaves the context"
+        assert 0 <= segment.asks <= len(segment.token_ids), "more rows are asked for than there are"
         assert end <= len(segment.pages) * PAGE_SIZE, "pages do not cover the segment's positions"
         assert min(segment.pages) >= 0, "page out of range"
         assert max(segment.pages) < self._page_count, "page out of range"

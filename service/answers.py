@@ -8,40 +8,17 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 from service.event_stream import EventStreamDecoder
+from service.generate_fields import GenerateFields
 from service.request import CacheReport, SessionInfo, Timings, Usage
 
 Answer = TypeVar("Answer")
 DONE = "[DONE]"
-
-
-class GenerateFields(TypedDict, total=False):
-    """The fields of `POST /generate`; what is left out takes the server's default."""
-
-    prompt: str
-    prompt_tokens: Sequence[int]
-    messages: Sequence[Mapping[str, str]]
-    model: str
-    max_new_tokens: int
-    min_new_tokens: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    num_return: int
-    seed: int
-    stop: Sequence[str]
-    stop_token_ids: Sequence[int]
-    ignore_eos: bool
-    logprobs: Mapping[str, Any]
-    session_id: str
-    use_cache: bool
-    deadline_ms: int
 
 
 class TaneError(Exception):

@@ -14,13 +14,13 @@ from service.answers import (
     Call,
     Completion,
     Delta,
-    GenerateFields,
     Response,
     StreamReader,
     TaneError,
     error_of,
     transport_errors,
 )
+from service.generate_fields import GenerateFields
 from service.request import SessionInfo
 
 __all__ = ["AsyncTaneClient", "Completion", "Delta", "GenerateFields", "Response", "TaneClient", "TaneError"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.chat import ChatTemplateError, Message
-from model.decoding.params import DecodingParameters, LogprobOptions
+from model.decoding.params import DecodingParameters, LogprobOptions, Penalties
 from model.tokenizer import UnencodableText
 from service.context import ServedModel
 from service.errors import InvalidField, NotFound
@@ -75,7 +75,7 @@ def _asked(
 ) -> Asked:
     if body.model not in (None, model.name):
         raise NotFound("there is no such model", code="model_not_found", param="model", allowed=[model.name])
-    _check_stops(body, model.tokenizer.vocabulary_size)
+    _check_tokens(body, model.tokenizer.vocabulary_size)
     if body.max_new_tokens is not None and body.max_new_tokens > context_length:
         raise InvalidField(
             f"max_new_tokens must be in [1, {context_length}]",
@@ -105,7 +105,7 @@ def _asked(
     return Asked(request, _effective(body, request, model.name))
 
 
-def _check_stops(body: GenerateRequest, vocabulary_size: int) -> None:
+def _check_tokens(body: GenerateRequest, vocabulary_size: int) -> None:
     for index, text in enumerate(body.stop):
         if len(text.encode("utf-8")) > MAX_STOP_BYTES:
             raise InvalidField(
@@ -115,6 +115,13 @@ def _check_stops(body: GenerateRequest, vocabulary_size: int) -> None:
                 allowed={"max_bytes": MAX_STOP_BYTES},
             )
     check_token_ids("stop_token_ids", body.stop_token_ids, vocabulary_size)
+    check_token_ids("banned_token_ids", body.banned_token_ids, vocabulary_size)
+    if len(set(body.banned_token_ids).union(body.stop_token_ids)) >= vocabulary_size:
+        raise InvalidField(
+            "banned_token_ids must leave a token that does not end the text",
+            code="invalid_combination",
+            param="banned_token_ids",
+        )
 
 
 def check_token_ids(field: str, token_ids: Sequence[int], vocabulary_size: int) -> None:
@@ -194,7 +201,8 @@ def _new_tokens(body: GenerateRequest, prompt_field: str, prompt_length: int, co
 
 def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> DecodingParameters:
     defaults = model.defaults
-    logprobs = None if body.logprobs is None else LogprobOptions(body.logprobs.top, body.logprobs.of)
+    asked = body.logprobs
+    logprobs = None if asked is None else LogprobOptions(asked.top, asked.of, asked.prompt)
     return DecodingParameters(
         max_new_tokens=new_tokens,
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
@@ -207,7 +215,29 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
         stop_token_ids=body.stop_token_ids,
         ignore_eos=body.ignore_eos,
         logprobs=logprobs,
+        penalties=Penalties(body.repetition_penalty, body.penalty_scope, body.presence_penalty, body.frequency_penalty),
+        logit_bias=_logit_bias(body.logit_bias, model.tokenizer.vocabulary_size),
+        banned_token_ids=tuple(sorted(set(body.banned_token_ids))),
+        explain=body.explain,
     )
+
+
+def _logit_bias(bias: Mapping[str, float], vocabulary_size: int) -> tuple[tuple[int, float], ...]:
+    """(id, bias), ids ascending. Raises InvalidField."""
+    if not all(_is_token_id(name, vocabulary_size) for name in bias):
+        raise InvalidField(
+            f"the names in logit_bias must be token ids: there are {vocabulary_size}",
+            code="out_of_range",
+            param="logit_bias",
+            allowed={"keys": {"type": "integer", "minimum": 0, "maximum": vocabulary_size - 1}},
+        )
+    return tuple(sorted((int(name), value) for name, value in bias.items()))
+
+
+def _is_token_id(name: str, vocabulary_size: int) -> bool:
+    """Whether it is an id as JSON writes a number: no sign, no leading zero, no other script's digits."""
+    is_short = len(name) <= len(str(vocabulary_size))
+    return is_short and name.isascii() and name.isdecimal() and name == str(int(name)) and int(name) < vocabulary_size
 
 
 def _first(*values: float | None) -> float:

@@ -67,6 +67,7 @@ class Engine:
         *,
         make_transcript: MakeTranscript,
         eos_token_ids: frozenset[int],
+        control_token_ids: frozenset[int] = frozenset(),
         clock: Clock,
         make_budget: MakeBudget = StepBudget,
     ) -> None:
@@ -75,6 +76,7 @@ class Engine:
         self._limits = limits
         self._make_transcript = make_transcript
         self._eos_token_ids = eos_token_ids
+        self._control_token_ids = control_token_ids
         self._clock = clock
         self._make_budget = make_budget
         self._build()
@@ -148,6 +150,7 @@ class Engine:
             self._sessions,
             make_transcript=self._make_transcript,
             eos_token_ids=self._eos_token_ids,
+            control_token_ids=self._control_token_ids,
             budget=self._make_budget(),
         )
 

@@ -6,7 +6,8 @@ Knows sequences, pages and tokens ids; decides nothing. Always: logits come back
 from dataclasses import dataclass
 
 from model.batch import Batch, PageCopy, Segment
-from model.decoding.choice import Ask
+from model.decoding.choice import Ask, Asking
+from model.decoding.params import Score
 from service.sequence import Active, Sequence
 
 
@@ -18,13 +19,20 @@ class PlannedRows:
     sequence: Sequence
     count: int
 
+    drafts: tuple[int, ...] = ()
+    """Tokens guessed to follow the sequence's last one."""
+
     def segment(self) -> Segment:
         """The rows themselves; takes the pages that they will be written to."""
         lease, prompt = self.sequence.lease, self.active.request.prompt_ids
         start, end = lease.length, lease.length + self.count
         lease.extend(end)
-        ids = prompt[start:end] if self.active.is_prefilling else (self.sequence.ids[-1],)
-        return Segment(ids, start, tuple(lease.pages), asks=end >= len(prompt))
+        if not self.active.is_prefilling:
+            ids, asks = (self.sequence.ids[-1], *self.drafts), self.count
+        else:
+            ids = prompt[start:end]
+            asks = self.count if self.active.scores_prompt else int(end == len(prompt))
+        return Segment(ids, start, tuple(lease.pages), asks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +53,41 @@ class Plan:
 def assemble(rows: list[PlannedRows], copies: tuple[PageCopy, ...]) -> Plan:
     """Turn planned rows into a plan. Takes pages, so `copies` were collected before and come first."""
     segments = tuple(each.segment() for each in rows)
-    asking: dict[str, Active] = {}
-    asked: dict[str, list[int]] = {}
-    row = 0
+    asking: dict[str, list[tuple[PlannedRows, range]]] = {}
+    first = 0
     for each, segment in zip(rows, segments, strict=True):
         if segment.asks:
-            asking[each.active.id] = each.active
-            asked.setdefault(each.active.id, []).append(row)
-            row += 1
-    asks = tuple(_ask(active, tuple(asked[key])) for key, active in asking.items())
-    return Plan(Batch(segments, copies), tuple(rows), tuple(asking.values()), asks)
+            asking.setdefault(each.active.id, []).append((each, range(first, first + segment.asks)))
+            first += segment.asks
+    asks = tuple(_ask(of_one) for of_one in asking.values())
+    return Plan(Batch(segments, copies), tuple(rows), tuple(of_one[0][0].active for of_one in asking.values()), asks)
 
 
-def _ask(active: Active, rows: tuple[int, ...]) -> Ask:
-    request = active.request
-    if active.is_prefilling:
-        parents, indices = (0,) * request.sample_count, tuple(range(request.sample_count))
-    else:
-        parents, indices = tuple(range(len(rows))), tuple(each.index for each in active.sequences)
-    return Ask(rows, parents, indices, active.sequences[0].generated, request.parameters)
+def _ask(planned: list[tuple[PlannedRows, range]]) -> Ask:
+    each, rows = planned[0]
+    active, request = each.active, each.active.request
+    if not active.is_prefilling:
+        sequences = tuple(_asking(each, rows) for each, rows in planned)
+        return Ask(
+            sequences, tuple(range(len(planned))), tuple(e.sequence.index for e, _ in planned), request.parameters
+        )
+    scores = _prompt_scores(each, rows) if active.scores_prompt else ()
+    if each.sequence.lease.length + each.count < len(request.prompt_ids):
+        return Ask((), (), (), request.parameters, scores)
+    count = request.sample_count
+    sequences = (_asking(each, rows[-1:]),)
+    return Ask(sequences, (0,) * count, tuple(range(count)), request.parameters, scores)
+
+
+def _asking(each: PlannedRows, rows: range) -> Asking:
+    sequence = each.sequence
+    return Asking(tuple(rows), sequence.generated, each.drafts, sequence.history, sequence.constraint)
+
+
+def _prompt_scores(each: PlannedRows, rows: range) -> tuple[Score, ...]:
+    """The row of each prompt token says how likely the next one was."""
+    request, start = each.active.request, each.sequence.lease.length
+    options = request.parameters.logprobs
+    following = request.prompt_ids[start + 1 : start + 1 + len(rows)]
+    top = options.top if options is not None else 0
+    return tuple(Score(row, token_id, top) for row, token_id in zip(rows, following, strict=False))

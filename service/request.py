@@ -7,10 +7,10 @@ Always: every accepted request is answered by exactly one `Finished` or `Failed`
 from dataclasses import dataclass
 from typing import Literal
 
-from model.decoding.params import DecodingParameters, TokenLogprob
+from model.decoding.params import DecodingParameters, Explanation, TokenLogprob
 
 FinishReason = Literal["eos", "stop", "length", "deadline"]
-CacheReason = Literal["disabled", "cold", "prefix", "append", "edit", "identical", "evicted"]
+CacheReason = Literal["disabled", "recomputed", "cold", "prefix", "append", "edit", "identical", "evicted"]
 EvictionReason = Literal["edit", "capacity", "ttl", "explicit"]
 
 
@@ -38,6 +38,7 @@ class TokenRecord:
     token_id: int
     logprob: float | None = None
     top: tuple[TokenLogprob, ...] = ()
+    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ class Finished:
     usage: Usage
     cache: CacheReport
     timings: Timings
+    prompt: tuple[TokenRecord, ...] = ()
+    """The prompt's tokens from its second on, when their log-probabilities were asked for."""
 
 
 FailureCode = Literal["cancelled", "deadline_exceeded", "numerical_error", "engine_failed", "engine_stopped"]

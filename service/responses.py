@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from model.decoding.params import Stage
 from service.context import Serving, Tokenizer
 from service.domain import Asked
 from service.errors import GenerationFailed
@@ -44,7 +45,7 @@ class GenerateAnswer:
             "id": event.request_id,
             "model": self._service.model.name,
             **({"choices": completions} if several else _without_index(completions[0])),
-            "prompt_logprobs": None,
+            "prompt_logprobs": self._prompt(event.prompt),
             "usage": asdict(event.usage),
             "seed": self._asked.request.parameters.seed,
             "parameters": self._asked.parameters,
@@ -61,11 +62,39 @@ class GenerateAnswer:
             "finish_reason": completion.finish_reason,
         }
 
+    def _prompt(self, tokens: Sequence[TokenRecord]) -> list[Any] | None:
+        """The first token has nothing before it that could make it likely."""
+        options = self._asked.request.parameters.logprobs
+        if options is None or not options.prompt:
+            return None
+        return [None, *(self._record(token) for token in tokens)]
+
     def _tokens(self, tokens: Sequence[TokenRecord]) -> dict[str, Any]:
+        explained = self._asked.request.parameters.explain
         return {
             "token_ids": [token.token_id for token in tokens],
             "logprobs": [self._record(token) for token in tokens] if self._with_logprobs else None,
+            **({"explain": [self._explained(token) for token in tokens]} if explained else {}),
         }
+
+    def _explained(self, token: TokenRecord) -> dict[str, Any] | None:
+        explanation = token.explanation
+        if explanation is None:
+            return None
+        return {
+            "token_id": token.token_id,
+            "text": self._tokenizer.token_text(token.token_id),
+            "entropy": explanation.entropy,
+            "uniform": explanation.uniform,
+            "stages": [self._stage(stage) for stage in explanation.stages],
+        }
+
+    def _stage(self, stage: Stage) -> dict[str, Any]:
+        top = [
+            {"token_id": token_id, "text": self._tokenizer.token_text(token_id), "probability": probability}
+            for token_id, probability in stage.top
+        ]
+        return {"name": stage.name, "candidates": stage.candidates, "mass": stage.mass, "top": top}
 
     def _record(self, token: TokenRecord) -> dict[str, Any]:
         top = [_logprob(self._tokenizer, likely.token_id, likely.logprob) for likely in token.top]

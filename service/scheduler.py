@@ -7,17 +7,20 @@ what a request was counted for equals the usage of its terminal event.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Literal
 
 from model.batch import PageCopy
 from model.decoding.choice import Choice
+from model.decoding.history import history_of
+from model.decoding.params import Drawn
 from model.decoding.transcript import Transcript
 from model.kv_cache import BooksError, PagePool, reservation
 from service.lease import Lease
 from service.plan import Plan, PlannedRows, assemble
 from service.prefix_tree import Match, PrefixTree
 from service.request import Failed, FailureCode, Finished, GenerationRequest, RequestEvent
-from service.sequence import Active, Sequence
+from service.sequence import Active, Sequence, record_of
 from service.sessions import Sessions, Turn, without_session
 from service.step_budget import StepBudget
 from service.step_report import StepReport
@@ -27,6 +30,9 @@ Keep = Literal["all", "whole pages", "none"]
 """What stays in the tree of a sequence that ends: everything computed, what was entered before, or nothing."""
 
 KEPT_ON_FAILURE: dict[FailureCode, Keep] = {"engine_failed": "whole pages", "numerical_error": "none"}
+
+SCORED_ROWS = 64
+"""Most rows of a step whose prompt's log-probabilities are wanted: their logits are held in memory together."""
 
 MakeTranscript = Callable[[GenerationRequest], Transcript]
 
@@ -42,6 +48,7 @@ class Scheduler:
         *,
         make_transcript: MakeTranscript,
         eos_token_ids: frozenset[int],
+        control_token_ids: frozenset[int] = frozenset(),
         budget: StepBudget,
     ) -> None:
         self._pool = pool
@@ -49,6 +56,7 @@ class Scheduler:
         self._sessions = sessions
         self._make_transcript = make_transcript
         self._eos_token_ids = eos_token_ids
+        self._exempt_token_ids = eos_token_ids | control_token_ids
         self._budget = budget
         self._queue: deque[Active] = deque()
         self._running: list[Active] = []
@@ -95,8 +103,9 @@ class Scheduler:
     def plan(self, now: float) -> Plan | None:
         """Every decoding sequence gets one row; what is left of the budget goes to prompts, the oldest first."""
         rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.sequences]
-        self.tally.decode_rows += len(rows)
-        left = self._budget.prefill_rows(len(rows))
+        decode_rows = sum(each.count for each in rows)
+        self.tally.decode_rows += decode_rows
+        left = self._budget.prefill_rows(decode_rows)
         for active in self._running:
             if active.is_prefilling and left > 0:
                 rows.append(self._prompt_rows(active, left))
@@ -115,13 +124,17 @@ class Scheduler:
     def commit(self, plan: Plan, choices: Iterable[Choice], now: float) -> None:
         """Account for a step that ran: lengths, pages, tokens, and who has ended."""
         for rows in plan.rows:
-            rows.sequence.lease.length += rows.count
-            if rows.active.request.use_cache:
+            prefilled = rows.active.is_prefilling
+            # Of decode rows only the first is sure: those of drafted tokens count once the tokens are gained.
+            rows.sequence.lease.length += rows.count if prefilled else 1
+            if prefilled and rows.active.request.use_cache:
                 rows.sequence.lease.publish(rows.sequence.ids)
         for active, choice in zip(plan.asking, choices, strict=True):
-            if any(drawn.token_id is None for tokens in choice.tokens for drawn in tokens):
+            if any(drawn.token_id is None for tokens in (choice.prompt, *choice.tokens) for drawn in tokens):
                 self._fail(active, "numerical_error", now)
-            else:
+                continue
+            active.prompt_records += map(record_of, choice.prompt)
+            if choice.tokens:
                 self._gain(active, choice, now)
                 self._collect(active, now)
 
@@ -178,7 +191,7 @@ class Scheduler:
         """Give a queued request its pages, or leave it where it is until others end."""
         request = active.request
         prompt = request.prompt_ids
-        match = self._tree.match(prompt[:-1]) if request.use_cache else Match(self._tree.root)
+        match = self._match(active)
         needed = reservation(
             len(prompt),
             request.parameters.max_new_tokens,
@@ -194,6 +207,12 @@ class Scheduler:
         self._count_admission(active, now)
         return True
 
+    def _match(self, active: Active) -> Match:
+        """What the tree holds of the prompt without its last token, which always runs."""
+        if active.scores_prompt or not active.request.use_cache:
+            return Match(self._tree.root)
+        return self._tree.match(active.request.prompt_ids[:-1])
+
     def _attach(self, active: Active, lease: Lease, match: Match) -> None:
         request = active.request
         if not request.use_cache:
@@ -202,6 +221,8 @@ class Scheduler:
             active.turn = without_session(self._tree, match)
         else:
             active.turn = self._sessions.turn(active.session, request.prompt_ids, match)
+        if request.use_cache and active.scores_prompt and self._tree.match(request.prompt_ids[:-1]).tokens:
+            active.turn = replace(active.turn, reason="recomputed")
         lease.attach(match, take_over=active.turn.take_over)
         active.reused_tokens = lease.length
 
@@ -217,6 +238,7 @@ class Scheduler:
 
     def _prompt_rows(self, active: Active, most: int) -> PlannedRows:
         sequence = active.sequences[0]
+        most = min(most, SCORED_ROWS) if active.scores_prompt else most
         count = min(most, len(active.request.prompt_ids) - sequence.lease.length)
         active.computed_tokens += count
         self.tally.prefill_rows += count
@@ -239,18 +261,28 @@ class Scheduler:
             elif active.is_prefilling:
                 sequence.index = new_index
             active.sequences.append(sequence)
-            gained += sequence.gain(tokens, active.request.parameters, self._eos_token_ids)
+            gained += self._gain_tokens(active, sequence, tokens)
         active.generated_tokens += gained
         self._counted[1] += gained
         self.tally.generated_tokens += gained
-        self._time_tokens(active, now)
+        self._time_tokens(active, gained, now)
 
-    def _time_tokens(self, active: Active, now: float) -> None:
+    def _gain_tokens(self, active: Active, sequence: Sequence, tokens: tuple[Drawn, ...]) -> int:
+        """Append tokens until the text ends; the rows of drafts that were taken are computed positions now."""
+        taken = sequence.gain(tokens, active.request.parameters, self._eos_token_ids)
+        sequence.lease.length += taken - 1
+        if active.request.use_cache:
+            sequence.lease.publish(sequence.ids)
+        return taken
+
+    def _time_tokens(self, active: Active, gained: int, now: float) -> None:
+        """Tokens that one step gave together share its time."""
         if active.last_token_at is None:
             active.first_token_at = now
             self.tally.time_to_first_token_s.append(now - active.arrived)
         else:
-            self.tally.inter_token_s += [now - active.last_token_at] * len(active.sequences)
+            each = (now - active.last_token_at) * len(active.sequences) / gained
+            self.tally.inter_token_s += [each] * gained
         active.last_token_at = now
 
     def _collect(self, active: Active, now: float) -> None:
@@ -281,13 +313,20 @@ class Scheduler:
             self._sessions.settle(active.session, sequence.ids, prompt_tokens, computed, node)
 
     def _sequence(self, active: Active, index: int, lease: Lease) -> Sequence:
-        return Sequence(index, lease, self._make_transcript(active.request), active.request.prompt_ids)
+        request = active.request
+        return Sequence(
+            index,
+            lease,
+            self._make_transcript(request),
+            request.prompt_ids,
+            history=history_of(request.parameters, request.prompt_ids, self._exempt_token_ids),
+        )
 
     def _finish(self, active: Active, now: float) -> None:
         completions = tuple(active.completions[index] for index in sorted(active.completions))
         self._end(active, completions[0].finish_reason, now)
         usage, cache, timings = active.usage(), active.cache_report(), active.timings(now)
-        self._events.append(Finished(active.id, completions, usage, cache, timings))
+        self._events.append(Finished(active.id, completions, usage, cache, timings, tuple(active.prompt_records)))
 
     def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> None:
         for active in actives:

@@ -7,6 +7,8 @@ Always: once a sequence decodes, its lease holds the positions of its ids except
 
 from dataclasses import dataclass, field
 
+from model.decoding.choice import Constraint
+from model.decoding.history import History
 from model.decoding.params import DecodingParameters, Drawn
 from model.decoding.transcript import Transcript
 from model.kv_cache import Promise
@@ -27,9 +29,20 @@ from service.sessions import Session, Turn
 class Sequence:
     """One sample while it is generated."""
 
-    def __init__(self, index: int, lease: Lease, transcript: Transcript, prompt_ids: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        index: int,
+        lease: Lease,
+        transcript: Transcript,
+        prompt_ids: tuple[int, ...],
+        *,
+        history: History | None = None,
+        constraint: Constraint | None = None,
+    ) -> None:
         self.index = index
         self.lease = lease
+        self.history = history
+        self.constraint = constraint
         self.ids = list(prompt_ids)
         """Prompt and generated ids."""
         self.finish_reason: FinishReason | None = None
@@ -65,11 +78,14 @@ class Sequence:
         return Completion(self.index, self._transcript.text, tuple(self._records), self.finish_reason)
 
     def _append(self, drawn: Drawn, parameters: DecodingParameters, eos_ids: frozenset[int]) -> None:
-        token_id = drawn.token_id
-        if token_id is None:
-            raise ValueError("a failed draw gives no token")
+        record = record_of(drawn)
+        token_id = record.token_id
         self.ids.append(token_id)
-        self._records.append(TokenRecord(token_id, drawn.logprob, drawn.top))
+        self._records.append(record)
+        if self.history is not None:
+            self.history.push(token_id)
+        if self.constraint is not None:
+            self.constraint.advance(token_id)
         ends = token_id in eos_ids and not parameters.ignore_eos
         stops = token_id in parameters.stop_token_ids
         matched = self._transcript.push(token_id, hidden=ends or stops)
@@ -79,6 +95,13 @@ class Sequence:
             self.finish_reason = "stop"
         elif self.generated == parameters.max_new_tokens:
             self.finish_reason = "length"
+
+
+def record_of(drawn: Drawn) -> TokenRecord:
+    """The token as the caller sees it. Raises ValueError for a draw that gave none."""
+    if drawn.token_id is None:
+        raise ValueError("a failed draw gives no token")
+    return TokenRecord(drawn.token_id, drawn.logprob, drawn.top, drawn.explanation)
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +120,8 @@ class Active:
     generated_tokens: int = 0
     reused_tokens: int = 0
     computed_tokens: int = 0
+    prompt_records: list[TokenRecord] = field(default_factory=list)
+    """The prompt's tokens from its second on, as far as their log-probabilities are known."""
     turn: Turn = field(default_factory=lambda: Turn(take_over=False))
 
     @property
@@ -110,6 +135,12 @@ class Active:
     @property
     def is_prefilling(self) -> bool:
         return self.first_token_at is None
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the log-probabilities of the prompt are wanted: every row of it runs then."""
+        options = self.request.parameters.logprobs
+        return options is not None and options.prompt
 
     def usage(self) -> Usage:
         """What was counted for this request so far; nothing while it is queued."""

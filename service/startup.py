@@ -153,12 +153,13 @@ def _engine(
         raise ModelFileError(str(error)) from error
     return Engine(
         runner,
-        Sampler(ops.choose, eos_token_ids),
+        Sampler(ops, eos_token_ids),
         EngineLimits(info.page_count, info.page_bytes, settings.session_ttl_s, settings.max_sessions),
         make_transcript=lambda request: Transcript(
             tokenizer, stop=request.parameters.stop, min_new_tokens=request.parameters.min_new_tokens
         ),
         eos_token_ids=eos_token_ids,
+        control_token_ids=tokenizer.control_token_ids,
         clock=time.monotonic,
         make_budget=make_budget,
     )

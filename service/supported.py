@@ -11,17 +11,9 @@ from service.errors import InvalidField
 GENERATE_VALUES: Mapping[str, tuple[Any, ...]] = {
     "beam_width": (1,),
     "length_penalty": (0,),
-    "repetition_penalty": (1,),
-    "penalty_scope": ("generated",),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "logit_bias": ({},),
-    "banned_token_ids": ((),),
-    "logprobs.prompt": (False,),
     "constraint": (None,),
     "speculation": ("off", "auto"),
     "resume": (None,),
-    "explain": (False,),
 }
 """Fields of `/generate` that take only some of their values yet."""
 

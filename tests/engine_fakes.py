@@ -61,9 +61,9 @@ class PagedModel:
             for position, token_id in enumerate(segment.token_ids, start=segment.start):
                 self.pages[segment.pages[position // PAGE_SIZE]][position % PAGE_SIZE] = token_id
         return [
-            self._read(segment.pages, segment.start + len(segment.token_ids))
+            self._read(segment.pages, segment.start + end)
             for segment in batch.segments
-            if segment.asks
+            for end in range(len(segment.token_ids) - segment.asks + 1, len(segment.token_ids) + 1)
         ]
 
     def _read(self, pages: Sequence[int], length: int) -> Context:
@@ -81,9 +81,15 @@ class ScriptedSampler:
     @staticmethod
     def _draw(logits: Sequence[Context], ask: Ask) -> Iterator[tuple[Drawn, ...]]:
         for parent, sample_index in zip(ask.parents, ask.sample_indices, strict=True):
-            context = logits[ask.rows[parent]]
-            token_id = None if NAN in context else next_id(context, ask.parameters.seed, sample_index)
-            yield (Drawn(token_id),)
+            asking = ask.sequences[parent]
+            taken: list[Drawn] = []
+            for row, draft in zip(asking.rows, (*asking.drafts, None), strict=True):
+                context = logits[row]
+                token_id = None if NAN in context else next_id(context, ask.parameters.seed, sample_index)
+                taken.append(Drawn(token_id))
+                if token_id != draft:
+                    break
+            yield tuple(taken)
 
 
 class LetterTokenizer:

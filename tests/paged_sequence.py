@@ -19,7 +19,7 @@ class PagedSequence:
         self.pages = tuple(pages)
         self.length = 0
 
-    def segment(self, token_ids: Sequence[int], *, asks: bool = True) -> Segment:
+    def segment(self, token_ids: Sequence[int], *, asks: int = 1) -> Segment:
         """The next rows; the sequence then counts them as written."""
         segment = Segment(tuple(token_ids), self.length, self.pages, asks)
         self.length += len(token_ids)

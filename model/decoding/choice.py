@@ -3,24 +3,69 @@
 Always: sample i of a request with seed s draws its t-th generated token with the uniform of (s, i, t).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from model.decoding.params import DecodingParameters, Drawn
+import numpy as np
+from numpy.typing import NDArray
+
+from model.decoding.history import History
+from model.decoding.params import DecodingParameters, Drawn, Score
+
+
+class Constraint(Protocol):
+    """The form that one sequence's text must have, and how far it has come."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it can say nothing any more: its sequence must fail."""
+
+    def mask(self) -> NDArray[np.uint32]:
+        """The tokens that may come next: bit (id mod 32) of word (id div 32)."""
+
+    def settle(self, token_id: int, left: int) -> int:
+        """The token to take where `token_id` was drawn and `left` tokens may still come, this one included: itself,
+        unless nothing that conforms could then be reached in time."""
+
+    def advance(self, token_id: int) -> None:
+        """Take a token that the mask allows, or one that ends the text."""
+
+    def fork(self) -> "Constraint":
+        """The same constraint for a second sequence that stands where this one stands."""
+
+    def accepts(self, drafts: Sequence[int]) -> int:
+        """How many of the drafted tokens, from the first on, may follow one another."""
+
+    def rollback(self, count: int) -> None:
+        """Undo the last `count` calls of `advance`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One sequence that wants to go on."""
+
+    rows: tuple[int, ...]
+    """Which rows of the logits are its: its last token's, and one for each drafted token."""
+    generated: int
+    """Tokens that it has generated so far."""
+    drafts: tuple[int, ...] = ()
+    history: History | None = None
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What one request wants from the rows it asked for in this step."""
 
-    rows: tuple[int, ...]
-    """Which rows of the logits are its sequences', in their order."""
+    sequences: tuple[Asking, ...]
     parents: tuple[int, ...]
-    """For each sequence after this step: which of `rows` it continues. After a prompt of n samples: (0, … 0)."""
+    """For each sequence after this step: which of `sequences` it continues. After a prompt of n samples: (0, … 0)."""
     sample_indices: tuple[int, ...]
     """For each sequence after this step: its sample index."""
-    generated: int
-    """Tokens that each of its sequences has generated so far."""
     parameters: DecodingParameters
+    prompt: tuple[Score, ...] = ()
+    """Tokens of the prompt whose log-probabilities are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +76,5 @@ class Choice:
     """For each sequence after this step: which of the asking sequences it continues."""
     tokens: tuple[tuple[Drawn, ...], ...]
     """For each sequence after this step: the tokens it gains, one or more."""
+    prompt: tuple[Drawn, ...] = ()
+    """The answers to the ask's `prompt`."""

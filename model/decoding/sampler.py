@@ -1,54 +1,122 @@
-"""Sampling: what each sequence of a step draws, with which uniform and which bans.
+"""Sampling: what each sequence of a step draws, with which uniform, edits and bans, and how far its drafts hold.
 
 Knows which ids end a text and how far each sequence has come; never looks at logits, which the op set reads.
-Always: one call of the op set a step, whatever the number of requests.
+Always: one call of the op set a step draws for everyone, whatever the number of requests.
 Always: a token's uniform depends on its seed, sample index and number alone, so that neither the length of
-the prompt nor a resumed or batched run moves it.
+the prompt nor a resumed, drafted or batched run moves it. A drafted token is accepted exactly where it is the token
+that would have been drawn without it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
-from model.decoding.choice import Ask, Choice
-from model.decoding.params import Draw, Drawn
+from model.decoding.choice import Ask, Asking, Choice, Constraint
+from model.decoding.params import Draw, Drawn, LogprobOptions, Score, TokenLogprob
 from model.native._native import philox_uniform
 
 
-class Sampler:
-    """Draws one token for each sequence of each request (greedily at temperature 0)."""
+class Chooser(Protocol):
+    """The part of an op set that a sampler needs."""
 
-    def __init__(self, choose: Callable[[Any, Sequence[Draw]], list[Drawn]], eos_token_ids: frozenset[int]) -> None:
-        """`choose` is the op set's: one `Drawn` for each draw from logits [rows, vocabulary]."""
-        self._choose = choose
+    def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]: ...
+
+    def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]: ...
+
+
+class Sampler:
+    """Draws the next tokens of each sequence of each request (greedily at temperature 0)."""
+
+    def __init__(self, ops: Chooser, eos_token_ids: frozenset[int]) -> None:
+        self._ops = ops
         self._eos_token_ids = eos_token_ids
 
     def choose(self, logits: Any, asks: Sequence[Ask]) -> list[Choice]:
-        """One choice for each ask, in their order; every sequence gains exactly one token."""
-        drawn = iter(self._choose(logits, [draw for ask in asks for draw in self._draws(ask)]))
-        return [
-            Choice(parents=ask.parents, tokens=tuple((token,) for token in islice(drawn, len(ask.parents))))
-            for ask in asks
-        ]
+        """One choice for each ask, in their order; a sequence gains one token, and more where its drafts hold."""
+        drawn = iter(self._ops.choose(logits, [draw for ask in asks for draw in self._draws(ask)]))
+        prompts = self._score_prompts(logits, asks)
+        return [self._choice(logits, ask, drawn, prompt) for ask, prompt in zip(asks, prompts, strict=True)]
+
+    def _choice(self, logits: Any, ask: Ask, drawn: Iterator[Drawn], prompt: tuple[Drawn, ...]) -> Choice:
+        tokens = []
+        for parent in ask.parents:
+            asking = ask.sequences[parent]
+            tokens.append(self._settled(logits, ask, asking, tuple(islice(drawn, len(asking.rows)))))
+        return Choice(ask.parents, tuple(tokens), prompt)
+
+    def _score_prompts(self, logits: Any, asks: Sequence[Ask]) -> list[tuple[Drawn, ...]]:
+        wanted = [score for ask in asks for score in ask.prompt]
+        scored = iter(self._ops.score(logits, wanted)) if wanted else iter(())
+        return [tuple(islice(scored, len(ask.prompt))) for ask in asks]
 
     def _draws(self, ask: Ask) -> Iterator[Draw]:
-        parameters, banned = ask.parameters, self._banned(ask)
         for parent, sample_index in zip(ask.parents, ask.sample_indices, strict=True):
+            yield from self._draws_of(ask, ask.sequences[parent], sample_index)
+
+    def _draws_of(self, ask: Ask, asking: Asking, sample_index: int) -> Iterator[Draw]:
+        parameters = ask.parameters
+        edits = asking.history.edits_along(asking.drafts) if asking.history is not None else ()
+        masks = _masks_along(asking.constraint, asking.drafts) if asking.constraint is not None else ()
+        for ahead, row in enumerate(asking.rows):
             yield Draw(
-                row=ask.rows[parent],
+                row=row,
                 temperature=parameters.temperature,
                 top_k=parameters.top_k,
                 top_p=parameters.top_p,
                 min_p=parameters.min_p,
-                uniform=philox_uniform(parameters.seed, sample_index, ask.generated),
-                banned=banned,
+                uniform=philox_uniform(parameters.seed, sample_index, asking.generated + ahead),
+                banned=self.banned(ask, asking.generated + ahead),
+                edits=edits[ahead] if edits else None,
+                allowed=masks[ahead] if masks else None,
                 logprobs=parameters.logprobs,
+                explain=parameters.explain,
             )
 
-    def _banned(self, ask: Ask) -> tuple[int, ...]:
+    def banned(self, ask: Ask, generated: int) -> tuple[int, ...]:
         """Before `min_new_tokens` nothing may end the text; an ignored EOS is an ordinary token."""
         parameters = ask.parameters
-        if ask.generated >= parameters.min_new_tokens:
-            return ()
+        if generated >= parameters.min_new_tokens:
+            return parameters.banned_token_ids
         ending = frozenset() if parameters.ignore_eos else self._eos_token_ids
-        return tuple(sorted(ending.union(parameters.stop_token_ids)))
+        return tuple(sorted(ending.union(parameters.stop_token_ids, parameters.banned_token_ids)))
+
+    def _settled(self, logits: Any, ask: Ask, asking: Asking, drawn: tuple[Drawn, ...]) -> tuple[Drawn, ...]:
+        """The tokens that stand: up to the first that is not the drafted one, which takes the draft's place."""
+        taken: list[Drawn] = []
+        constraint = asking.constraint
+        for ahead, (row, token) in enumerate(zip(asking.rows, drawn, strict=True)):
+            settled = token
+            if constraint is not None and token.token_id is not None:
+                token_id = constraint.settle(token.token_id, ask.parameters.max_new_tokens - asking.generated - ahead)
+                settled = self._instead(logits, row, token, token_id, ask.parameters.logprobs)
+                settled = Drawn(None) if constraint.failed else settled
+            taken.append(settled)
+            if ahead == len(asking.drafts) or settled.token_id != asking.drafts[ahead]:
+                break
+            if constraint is not None:
+                constraint.advance(asking.drafts[ahead])
+        if constraint is not None:
+            constraint.rollback(len(taken) - 1)
+        return tuple(taken)
+
+    def _instead(self, logits: Any, row: int, drawn: Drawn, token_id: int, options: LogprobOptions | None) -> Drawn:
+        """What was drawn, or the token that must be taken instead for the text to end as it should."""
+        if token_id == drawn.token_id:
+            return drawn
+        if options is None:
+            return Drawn(token_id, explanation=drawn.explanation)
+        if options.of == "sampled":
+            # Nothing else could be taken: all probability is on this token.
+            return Drawn(token_id, 0.0, (TokenLogprob(token_id, 0.0),)[: options.top], drawn.explanation)
+        (scored,) = self._ops.score(logits, [Score(row, token_id, options.top)])
+        return Drawn(scored.token_id, scored.logprob, scored.top, drawn.explanation)
+
+
+def _masks_along(constraint: Constraint, drafts: Sequence[int]) -> list[Any]:
+    """The masks of the next row and of those after each drafted token, all of which the constraint takes."""
+    masks = [constraint.mask()]
+    for token_id in drafts:
+        constraint.advance(token_id)
+        masks.append(constraint.mask())
+    constraint.rollback(len(drafts))
+    return masks

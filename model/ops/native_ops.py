@@ -213,18 +213,6 @@ class NativeProgram:
         self._logits = NativeLogits(engine)
 
     def run(self, batch: Batch) -> NativeLogits:
-        asked, end = [], 0
-        for segment in batch.segments:
-            end += len(segment.token_ids)
-            if segment.asks:
-                asked.append(end - 1)
-        return self._run(batch, asked)
-
-    def run_asking_every_row(self, batch: Batch) -> NativeLogits:
-        """The same with the logits of all rows, whoever asks."""
-        return self._run(batch, list(range(batch.row_count)))
-
-    def _run(self, batch: Batch, asked: list[int]) -> NativeLogits:
         tokens: list[int] = []
         segments: list[tuple[int, int, int]] = []
         pages: list[int] = []
@@ -233,7 +221,7 @@ class NativeProgram:
             segments.append((segment.start, len(segment.token_ids), len(segment.pages)))
             pages += segment.pages
         copies = [(copy.source, copy.target, copy.positions) for copy in batch.copies]
-        self._engine.run(tokens, segments, pages, asked, copies)
+        self._engine.run(tokens, segments, pages, batch.asked_rows(), copies)
         return self._logits
 
 

@@ -132,7 +132,7 @@ def _written_places(segment: Segment) -> list[int]:
 
 def _asked(batch: Batch, order: list[int], layout: Layout) -> Tensor | None:
     ends = dict(zip(order, accumulate(len(batch.segments[index].token_ids) for index in order), strict=True))
-    asked = [ends[index] - 1 for index, segment in enumerate(batch.segments) if segment.asks]
+    asked = [row for index, each in enumerate(batch.segments) for row in range(ends[index] - each.asks, ends[index])]
     return None if asked == list(range(batch.row_count)) else _tensor(asked, layout)
 
 

@@ -43,20 +43,20 @@ class BareEngine:
         taken = 0.0
         for start in range(0, tokens, CHUNK):
             count = min(CHUNK, tokens - start)
-            taken += self._step([self._segment(sequence, start, count, asks=start + count == tokens)])
+            taken += self._step([self._segment(sequence, start, count, asks=int(start + count == tokens))])
         return taken
 
     def job(self, sequences: int, prompt: int, answer: int) -> float:
         """Several prompts at once, and so many tokens after each, all choices made; the seconds it took."""
-        taken = self._step([self._segment(sequence, 0, prompt, asks=True) for sequence in range(sequences)])
+        taken = self._step([self._segment(sequence, 0, prompt, asks=1) for sequence in range(sequences)])
         return taken + sum(self.decode(prompt + done, sequences=sequences) for done in range(answer - 1))
 
     def decode(self, context: int, *, sequences: int = 1, steps: int = 1) -> float:
         """One token for each of the first sequences after so many positions; the seconds of one of some steps."""
-        segments = [self._segment(sequence, context, 1, asks=True) for sequence in range(sequences)]
+        segments = [self._segment(sequence, context, 1, asks=1) for sequence in range(sequences)]
         return sum(self._step(segments) for _ in range(steps)) / steps
 
-    def _segment(self, sequence: int, start: int, count: int, *, asks: bool) -> Segment:
+    def _segment(self, sequence: int, start: int, count: int, *, asks: int) -> Segment:
         first = sequence * self._pages_each
         pages = tuple(range(first, first + pages_for(start + count)))
         return Segment((TOKEN_ID,) * count, start, pages, asks)

@@ -20,7 +20,7 @@ from model.kv_cache import pages_for
 from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
 from model.loading.hub import pull
-from model.ops.native_ops import Isa, KvType, NativeOps, NativeProgram
+from model.ops.native_ops import Isa, KvType, NativeOps
 from model.ops.protocol import Program
 from model.ops.torch_ops import TorchOps
 from model.tokenizer import Tokenizer
@@ -35,23 +35,16 @@ NAME = "perplexity"
 Window = tuple[str, tuple[int, ...]]
 
 
-class EveryRow(TorchOps):
-    """The torch op set with the logits of all rows, whoever asks."""
-
-    def asked_rows(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-
 class Reference:
     """Predictions of torch in float32."""
 
     def __init__(self, checkpoint: Checkpoint, width: int) -> None:
-        ops = EveryRow(checkpoint.config, pages_for(width), dtype=torch.float32)
+        ops = TorchOps(checkpoint.config, pages_for(width), dtype=torch.float32)
         self._program = program_on(ops, checkpoint)
 
     def logits(self, ids: Sequence[int]) -> Logits:
         """[ids, vocabulary]: row i predicts what follows ids[: i + 1]."""
-        batch = Batch((Segment(tuple(ids), 0, tuple(range(pages_for(len(ids)))), asks=True),))
+        batch = Batch((Segment(tuple(ids), 0, tuple(range(pages_for(len(ids)))), asks=len(ids)),))
         answer: Logits = self._program.run(batch).numpy()
         return answer
 
@@ -61,14 +54,12 @@ class Native:
 
     def __init__(self, checkpoint: Checkpoint, width: int, *, kv_type: KvType, isa: Isa, threads: int) -> None:
         self.ops = NativeOps(checkpoint.config, pages_for(width), threads=threads, kv_type=kv_type, isa=isa)
-        program = program_on(self.ops, checkpoint)
-        assert isinstance(program, NativeProgram)
-        self._program = program
+        self._program = program_on(self.ops, checkpoint)
 
     def logits(self, ids: Sequence[int]) -> Logits:
         """[ids, vocabulary]: row i predicts what follows ids[: i + 1]."""
-        batch = Batch((Segment(tuple(ids), 0, tuple(range(pages_for(len(ids)))), asks=True),))
-        answer: Logits = self._program.run_asking_every_row(batch).numpy()
+        batch = Batch((Segment(tuple(ids), 0, tuple(range(pages_for(len(ids)))), asks=len(ids)),))
+        answer: Logits = self._program.run(batch).numpy()
         return answer
 
 

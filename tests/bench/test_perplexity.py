@@ -43,7 +43,7 @@ def figures(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def last_logits(runner: ModelRunner, ids: tuple[int, ...]) -> Any:
-    return runner.forward(Batch((Segment(ids, 0, tuple(range(pages_for(len(ids)))), asks=True),))).numpy()[0]
+    return runner.forward(Batch((Segment(ids, 0, tuple(range(pages_for(len(ids)))), asks=1),))).numpy()[0]
 
 
 @pytest.mark.parametrize("length", [1, 2, 31, 32, 33, 40])

@@ -11,10 +11,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from model.decoding.choice import Ask
+from model.decoding.choice import Ask, Asking
 from model.decoding.filters import (
     Floats,
-    choose,
     distribution,
     drawn_position,
 )
@@ -36,6 +35,7 @@ from tests.claims.tokens import (
     tempered,
 )
 from tests.reference import sampling as reference
+from tests.torch_chooser import TorchChooser
 
 
 class ToyModel:
@@ -59,7 +59,7 @@ def generate(
     model: ToyModel, parameters: DecodingParameters, samples: Sequence[int], eos: frozenset[int] = frozenset()
 ) -> list[tuple[int, ...]]:
     """Definition 3.1 over the real sampler: several samples of an empty prompt, one row for each prefix."""
-    sampler = Sampler(choose, eos)
+    sampler = Sampler(TorchChooser(), eos)
     sequences: dict[int, tuple[int, ...]] = dict.fromkeys(samples, ())
     for generated in range(parameters.max_new_tokens):
         going = [sample for sample in samples if not eos.intersection(sequences[sample])]
@@ -68,7 +68,8 @@ def generate(
         prefixes = sorted({sequences[sample] for sample in going})
         logits = torch.from_numpy(np.stack([model.logits(prefix) for prefix in prefixes]))
         parents = tuple(prefixes.index(sequences[sample]) for sample in going)
-        ask = Ask(tuple(range(len(prefixes))), parents, tuple(going), generated, parameters)
+        sequences_asking = tuple(Asking((row,), generated) for row in range(len(prefixes)))
+        ask = Ask(sequences_asking, parents, tuple(going), parameters)
         tokens = sampler.choose(logits, [ask])[0].tokens
         for sample, (token,) in zip(going, tokens, strict=True):
             assert token.token_id is not None

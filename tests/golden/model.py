@@ -45,7 +45,7 @@ def model_digest(isa: Isa, kv_type: KvType, *, threads: int = 1) -> str:
     runner = ModelRunner(ops, golden_checkpoint())
     digest, start = hashlib.sha256(), 0
     for count in CHUNKS:
-        segment = Segment(PROMPT[start : start + count], start, tuple(range(PAGES)), asks=True)
+        segment = Segment(PROMPT[start : start + count], start, tuple(range(PAGES)), asks=1)
         digest.update(runner.forward(Batch((segment,))).numpy().astype("<f4").tobytes())
         start += count
     return digest.hexdigest()[:DIGITS]

@@ -68,7 +68,7 @@ def last_logits(runner: ModelRunner, tokens: Sequence[int], *, chunk: int = 1 <<
     for start in range(0, len(tokens), chunk):
         piece = tuple(tokens[start : start + chunk])
         used = table[: pages_for(start + len(piece))]
-        logits = run(runner, Segment(piece, start, used, asks=start + len(piece) == len(tokens)))
+        logits = run(runner, Segment(piece, start, used, asks=int(start + len(piece) == len(tokens))))
     last: Logits = logits[0]
     return last
 
@@ -84,7 +84,7 @@ def test_logits_are_close_to_the_oracles(tmp_path: Path, shape: str, format: For
     checkpoint = load_gguf(write_tiny_gguf(tmp_path / "tiny.gguf", shape=SHAPES[shape], format=format))
     oracle = ModelRunner(TorchOps(checkpoint.config, PAGES, dtype=torch.float64), checkpoint)
     tokens = ids(70)
-    expected = oracle.forward(Batch((Segment(tokens, 0, pages(70), asks=True),))).numpy()[0]
+    expected = oracle.forward(Batch((Segment(tokens, 0, pages(70), asks=1),))).numpy()[0]
 
     logits = last_logits(make_runner(checkpoint), tokens)
 
@@ -120,12 +120,12 @@ def test_a_row_gives_the_same_bits_among_neighbours(checkpoint: Checkpoint) -> N
     tokens = ids(200, seed=1)
     alone = make_runner(checkpoint)
     last_logits(alone, tokens[:-1])
-    expected = run(alone, Segment(tokens[-1:], 199, pages(200), asks=True))[0]
+    expected = run(alone, Segment(tokens[-1:], 199, pages(200), asks=1))[0]
     crowd = make_runner(checkpoint, threads=2)
     last_logits(crowd, tokens[:-1])
-    others = [Segment(ids(n, seed=n), 0, pages(n, first), asks=True) for n, first in ((1, 10), (5, 11), (100, 20))]
+    others = [Segment(ids(n, seed=n), 0, pages(n, first), asks=1) for n, first in ((1, 10), (5, 11), (100, 20))]
 
-    together = run(crowd, *others[:2], Segment(tokens[-1:], 199, pages(200), asks=True), others[2])
+    together = run(crowd, *others[:2], Segment(tokens[-1:], 199, pages(200), asks=1), others[2])
 
     assert_same_bits(together[2], expected)
 
@@ -134,7 +134,7 @@ def test_the_order_of_pages_changes_no_bit(checkpoint: Checkpoint) -> None:
     tokens = ids(140)
     shuffled = tuple(random.Random(3).sample(range(PAGES), pages_for(140)))
 
-    logits = run(make_runner(checkpoint), Segment(tokens, 0, shuffled, asks=True))[0]
+    logits = run(make_runner(checkpoint), Segment(tokens, 0, shuffled, asks=1))[0]
 
     assert_same_bits(logits, last_logits(make_runner(checkpoint), tokens))
 
@@ -149,7 +149,7 @@ def test_a_cached_prefix_of_any_length_gives_the_same_bits(checkpoint: Checkpoin
     table = (*range(whole), *range(40, 40 + pages_for(100) - whole))
     copies = (PageCopy(whole, 40, tail),) if tail else ()
 
-    logits = run(runner, Segment(tokens[length:], length, table, asks=True), copies=copies)[0]
+    logits = run(runner, Segment(tokens[length:], length, table, asks=1), copies=copies)[0]
 
     assert_same_bits(logits, expected)
 
@@ -160,7 +160,7 @@ def test_copies_happen_in_order(checkpoint: Checkpoint) -> None:
     last_logits(runner, tokens)
     copies = (PageCopy(0, 5, 20), PageCopy(5, 6, 20), PageCopy(9, 5, 32))
 
-    logits = run(runner, Segment(tokens[-1:], 19, (6,), asks=True), copies=copies)[0]
+    logits = run(runner, Segment(tokens[-1:], 19, (6,), asks=1), copies=copies)[0]
 
     assert_same_bits(logits, last_logits(make_runner(checkpoint), tokens))
 
@@ -168,15 +168,15 @@ def test_copies_happen_in_order(checkpoint: Checkpoint) -> None:
 def test_asking_for_more_rows_changes_no_bit(checkpoint: Checkpoint) -> None:
     tokens = ids(90)
     runner = make_runner(checkpoint)
-    some = run(runner, Segment(tokens[:40], 0, pages(40), asks=True), Segment(ids(9, 5), 0, (30,), asks=False))
-    rest = run(runner, Segment(tokens[40:], 40, pages(90), asks=True))
+    some = run(runner, Segment(tokens[:40], 0, pages(40), asks=1), Segment(ids(9, 5), 0, (30,), asks=0))
+    rest = run(runner, Segment(tokens[40:], 40, pages(90), asks=1))
 
     assert some.shape == (1, checkpoint.config.vocabulary_size)
     assert_same_bits(rest[0], last_logits(make_runner(checkpoint), tokens))
 
 
 def test_a_batch_that_asks_for_nothing_has_no_logits(checkpoint: Checkpoint) -> None:
-    assert run(make_runner(checkpoint), Segment((5, 6), 0, (0,), asks=False)).shape[0] == 0
+    assert run(make_runner(checkpoint), Segment((5, 6), 0, (0,), asks=0)).shape[0] == 0
 
 
 def test_random_schedules_give_the_same_bits(checkpoint: Checkpoint) -> None:
@@ -192,7 +192,7 @@ def test_random_schedules_give_the_same_bits(checkpoint: Checkpoint) -> None:
         for n in chosen:
             end = min(len(prompts[n]), done[n] + draw.choice((1, 1, 3, 17, 40)))
             table = pages(end, first[n])
-            segments.append(Segment(prompts[n][done[n] : end], done[n], table, asks=end == len(prompts[n])))
+            segments.append(Segment(prompts[n][done[n] : end], done[n], table, asks=int(end == len(prompts[n]))))
             done[n] = end
         if segments:
             logits = run(runner, *segments)

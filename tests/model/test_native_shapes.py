@@ -37,7 +37,7 @@ def last_logits(
     runner = ModelRunner(ops, checkpoint)
     ops.poison_pages()
     for start in range(0, len(PROMPT), chunk):
-        segment = Segment(PROMPT[start : start + chunk], start, tuple(range(PAGES)), asks=True)
+        segment = Segment(PROMPT[start : start + chunk], start, tuple(range(PAGES)), asks=1)
         logits = runner.forward(Batch((segment,))).numpy()
     assert np.isfinite(logits).all()
     return bytes(logits.tobytes())

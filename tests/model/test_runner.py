@@ -82,7 +82,7 @@ def test_decode_rows_and_chunks_mix_in_any_order(runner: ModelRunner) -> None:
             sequence.feed(runner, token_ids)
 
     segments = [
-        sequence.segment(token_ids, asks=index != 2)
+        sequence.segment(token_ids, asks=int(index != 2))
         for index, (sequence, token_ids) in enumerate(zip(sequences, added, strict=True))
     ]
     logits = runner.forward(Batch(tuple(segments)))
@@ -94,7 +94,7 @@ def test_decode_rows_and_chunks_mix_in_any_order(runner: ModelRunner) -> None:
 def test_a_chunk_that_did_not_ask_was_written_all_the_same(runner: ModelRunner) -> None:
     sequence = PagedSequence(range(5))
 
-    nothing = runner.forward(Batch((sequence.segment(ids(50), asks=False),)))
+    nothing = runner.forward(Batch((sequence.segment(ids(50), asks=0),)))
     logits = sequence.feed(runner, [9])
 
     assert (0, CHECKPOINT.config.vocabulary_size) == tuple(nothing.shape)
@@ -155,7 +155,7 @@ def test_the_last_position_of_the_context_is_run() -> None:
 
 
 def segment(*, tokens: int = 1, start: int = 0, pages: tuple[int, ...] = (0, 1)) -> Segment:
-    return Segment(tuple(range(tokens)), start, pages, asks=True)
+    return Segment(tuple(range(tokens)), start, pages, asks=1)
 
 
 BROKEN = {

@@ -35,7 +35,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 def start(ops: TorchOps, *copies: PageCopy) -> None:
     """Begin a step of one row that writes page 0."""
-    ops.start(Batch((Segment((5,), 0, (0,), asks=True),), copies))
+    ops.start(Batch((Segment((5,), 0, (0,), asks=1),), copies))
 
 
 def test_parts_are_stacked_along_the_outputs(ops: TorchOps) -> None:
@@ -177,7 +177,7 @@ def test_rotary_frequencies_are_stretched_as_llama_3_does() -> None:
 
 def test_tokens_are_chosen_from_what_a_step_returned() -> None:
     ops = float64_ops(CHECKPOINT, 2)
-    logits = ModelRunner(ops, CHECKPOINT).forward(Batch(tuple(Segment((i,), 0, (i,), asks=True) for i in range(2))))
+    logits = ModelRunner(ops, CHECKPOINT).forward(Batch(tuple(Segment((i,), 0, (i,), asks=1) for i in range(2))))
     draws = [Draw(row=row, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, uniform=0.5) for row in (1, 0)]
 
     assert [Drawn(int(logits[row].argmax())) for row in (1, 0)] == ops.choose(logits, draws)
@@ -190,7 +190,7 @@ def test_torch_is_left_as_it_was(ops: TorchOps) -> None:
 
     before = state()
 
-    ModelRunner(ops, CHECKPOINT).forward(Batch((Segment((1,), 0, (0,), asks=True),)))
+    ModelRunner(ops, CHECKPOINT).forward(Batch((Segment((1,), 0, (0,), asks=1),)))
 
     assert before == state()
 

@@ -181,6 +181,6 @@ def test_a_head_of_its_own_is_used() -> None:
     embedding = tied.tensors["embedding"]
     doubled = replace(embedding, name="head", read=lambda: (embedding.dequantised() * 2).view("u1"))
     untied = replace(tied, tensors={**tied.tensors, "head": doubled})
-    batch = Batch((Segment((5, 6, 7), 0, (0,), asks=True),))
+    batch = Batch((Segment((5, 6, 7), 0, (0,), asks=1),))
 
     assert_close(2 * float64_runner(tied, 1).forward(batch), float64_runner(untied, 1).forward(batch))

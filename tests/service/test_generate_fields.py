@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from model.chat import ChatTemplate
-from model.decoding.params import LogprobOptions
+from model.decoding.params import LogprobOptions, Penalties
 from model.loading.checkpoint import GenerationDefaults
 from service.domain import PROMPTS, Asked, read_generate
 from service.errors import ServiceError
@@ -42,6 +42,13 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
     "stop_token_ids": ([3, 258], "parameters.stop_token_ids", (3, 258)),
     "ignore_eos": (True, "parameters.ignore_eos", True),
     "logprobs": ({"top": 3, "of": "sampled"}, "parameters.logprobs", LogprobOptions(3, "sampled")),
+    "repetition_penalty": (1.25, "parameters.penalties", Penalties(repetition=1.25)),
+    "penalty_scope": ("all", "parameters.penalties", Penalties(scope="all")),
+    "presence_penalty": (0.5, "parameters.penalties", Penalties(presence=0.5)),
+    "frequency_penalty": (-0.5, "parameters.penalties", Penalties(frequency=-0.5)),
+    "logit_bias": ({"258": -1.5, "0": 100}, "parameters.logit_bias", ((0, 100.0), (258, -1.5))),
+    "banned_token_ids": ([258, 3, 258], "parameters.banned_token_ids", (3, 258)),
+    "explain": (True, "parameters.explain", True),
     "session_id": ("a-b.C_9", "session_id", "a-b.C_9"),
     "use_cache": (False, "use_cache", False),
     "deadline_ms": (1500, "deadline_s", 1.5),
@@ -51,16 +58,9 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
 REFUSED: Mapping[str, Any] = {
     "beam_width": 2,
     "length_penalty": 1.0,
-    "repetition_penalty": 1.1,
-    "penalty_scope": "all",
-    "presence_penalty": 0.5,
-    "frequency_penalty": -0.5,
-    "logit_bias": {"5": 1.0},
-    "banned_token_ids": [5],
     "constraint": {"regex": "a+"},
     "speculation": "prompt_lookup",
     "resume": {"token_ids": [5]},
-    "explain": True,
 }
 SPECIAL = {"model"}
 """Changes nothing of the request: only the served name is accepted."""
@@ -116,10 +116,26 @@ def test_a_value_that_is_not_served_yet_is_refused_by_name(name: str) -> None:
     assert (422, "unsupported_value", name) == (error.status, error.code, error.param)
 
 
-def test_log_probabilities_of_the_prompt_are_refused_by_name() -> None:
-    error = error_of({**BASE, "logprobs": {"prompt": True}})
+def test_log_probabilities_of_the_prompt_reach_the_request() -> None:
+    asked = request_of({**BASE, "logprobs": {"prompt": True}})
 
-    assert ("unsupported_value", "logprobs.prompt") == (error.code, error.param)
+    assert LogprobOptions(prompt=True) == asked.parameters.logprobs
+
+
+@pytest.mark.parametrize("name", ["259", "-1", "01", "+1", " 1", "1.0", "x", "", "١", "9" * 5000])
+def test_a_bias_of_what_is_no_token_id_is_refused(name: str) -> None:
+    error = error_of({**BASE, "logit_bias": {name: 1.0}})
+
+    assert (422, "out_of_range", "logit_bias") == (error.status, error.code, error.param)
+
+
+def test_bans_must_leave_a_token_that_goes_on() -> None:
+    most = TOKENIZER.vocabulary_size - 1
+    assert request_of({**BASE, "banned_token_ids": list(range(most))})
+
+    error = error_of({**BASE, "banned_token_ids": list(range(most)), "stop_token_ids": [most]})
+
+    assert ("invalid_combination", "banned_token_ids") == (error.code, error.param)
 
 
 @pytest.mark.parametrize(
