@@ -71,8 +71,8 @@ class DecodingParameters:
 class LogitEdits:
     """What is added to and taken from a row's logits before anything else, in float32 and in this order:
 
-    `z[bias_ids] += bias_values`; then for every seen id `z = z / repetition` where z > 0, else `z · repetition`; then for
-    every seen id whose count c is above 0 `z = z − (frequency · c + presence)`, the bracket in float32 too.
+    `z[bias_ids] += bias_values`; then for every seen id `z = z / repetition` where z > 0, else `z · repetition`; then
+    for every seen id whose count c is above 0 `z = z − (frequency · c + presence)`, the bracket in float32 too.
     """
 
     bias_ids: NDArray[np.int32]

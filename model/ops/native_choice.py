@@ -88,7 +88,5 @@ def _explanation(draw: Draw, told: _native.ExplanationTuple) -> Explanation:
     return Explanation(
         entropy,
         draw.uniform if draw.temperature > 0.0 else None,
-        tuple(
-            Stage(cast(StageName, name), candidates, mass, tuple(top)) for name, candidates, mass, top in stages
-        ),
+        tuple(Stage(cast(StageName, name), candidates, mass, tuple(top)) for name, candidates, mass, top in stages),
     )

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from model.decoding.choice import Ask
 from model.decoding.filters import (
     Floats,
-    choose,
     distribution,
     drawn_position,
 )
 from model.decoding.params import DecodingParameters
 from model.decoding.sampler import Sampler
+from model.decoding.torch_choice import choose
 from tests.claims.tokens import (
     LAST_UNIFORM,
     LOGITS_OF_SECTION_6,
