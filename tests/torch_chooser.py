@@ -1,18 +1,21 @@
-"""The torch op set's choice without a model, for a sampler over logits that a test made."""
+"""The torch op set's choices without a model, for a sampler over logits that a test made."""
 
 from collections.abc import Sequence
 
 import torch
 
-from model.decoding import filters
-from model.decoding.params import Draw, Drawn, Score
+from model.decoding import torch_choice
+from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 
 
 class TorchChooser:
-    """What a sampler needs of an op set; it scores nothing."""
+    """What a sampler needs of an op set."""
 
     def choose(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn]:
-        return filters.choose(logits, draws)
+        return torch_choice.choose(logits, draws)
+
+    def rank(self, logits: torch.Tensor, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        return torch_choice.rank(logits, rankings)
 
     def score(self, logits: torch.Tensor, scores: Sequence[Score]) -> list[Drawn]:
-        raise NotImplementedError
+        return torch_choice.score(logits, scores)
