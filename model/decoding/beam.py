@@ -36,6 +36,13 @@ class Hypothesis:
     """The sum over its tokens."""
     stops: StopScan | None = None
 
+    @property
+    def last_id(self) -> int:
+        """The id of its last token."""
+        assert self.token is not None, "the empty hypothesis has no token"
+        assert self.token.token_id is not None, "a failed draw is in no hypothesis"
+        return self.token.token_id
+
     def tokens(self, after: "Hypothesis | None" = None) -> list[Drawn]:
         """Its tokens in order; those that follow `after`, which it continues."""
         found = []
@@ -200,7 +207,9 @@ class SharedPrefix:
         depth = 0
         while all(depth < len(path) for path in paths) and len({path[depth] for path in paths}) == 1:
             depth += 1
-        return paths[0][depth - 1], {leaf: path[depth] for leaf, path in zip(leaves, paths, strict=True) if path[depth:]}
+        return paths[0][depth - 1], {
+            leaf: path[depth] for leaf, path in zip(leaves, paths, strict=True) if path[depth:]
+        }
 
     def _path(self, leaf: Hypothesis) -> list[Hypothesis]:
         """From the child of `end` down to the leaf."""

@@ -16,7 +16,6 @@ from model.decoding.choice import Ask, Asking, Choice, Constraint
 from model.decoding.params import Draw, Drawn, LogprobOptions, Score, TokenLogprob
 from model.native._native import philox_uniform
 
-
 FAILED = Choice((), ((Drawn(None),),))
 """Of a search that a NaN has met."""
 
@@ -69,9 +68,7 @@ class Sampler:
         }
         return dict(zip(searching, self._beams.pick(logits, list(searching.values())), strict=True))
 
-    def _score(
-        self, logits: Any, asks: Sequence[Ask], picked: Mapping[int, Picked | None]
-    ) -> list[tuple[Drawn, ...]]:
+    def _score(self, logits: Any, asks: Sequence[Ask], picked: Mapping[int, Picked | None]) -> list[tuple[Drawn, ...]]:
         """For each ask: its prompt's tokens, then what its search picked. One call of the op set."""
         wanted: list[list[Score]] = []
         for index, ask in enumerate(asks):
