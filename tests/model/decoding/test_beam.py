@@ -18,7 +18,8 @@ from model.decoding.stop_scan import StopScan
 from model.decoding.transcript import Transcript
 from tests.beam_driver import Asked, RandomModel, found, ids_of, run
 from tests.reference import beams as reference
-from tests.reference.beams import Found, Row as LogitRow, Tokens
+from tests.reference.beams import Found, Tokens
+from tests.reference.beams import Row as LogitRow
 from tests.torch_chooser import TorchChooser
 
 VOCABULARY = 12
@@ -188,9 +189,7 @@ def test_a_search_of_width_one_is_greedy_bit_for_bit() -> None:
 def test_a_row_with_a_nan_fails_its_search_and_no_other() -> None:
     rows = np.stack([RandomModel(VOCABULARY, seed)(()) for seed in range(2)])
     rows[0, 5] = math.nan
-    asks = [
-        Ask((Asking((row,), 0),), (), (), parameters(3), search=begin(parameters(3), None)) for row in range(2)
-    ]
+    asks = [Ask((Asking((row,), 0),), (), (), parameters(3), search=begin(parameters(3), None)) for row in range(2)]
 
     failed, sound = Sampler(TorchChooser(), frozenset()).choose(torch.from_numpy(rows), asks)
 
