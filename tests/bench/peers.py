@@ -125,6 +125,7 @@ def _named(context: click.Context, parameter: click.Parameter, values: Sequence[
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is measured.")
 @output_options
 def main(
+    *,
     peers: dict[str, str],
     contexts: tuple[int, ...],
     streams: tuple[int, ...],
