@@ -23,7 +23,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}}
 
 # Fields of each route that are not simply those of `/generate`: a value, and the field of `/generate` it becomes.
-Becomes = Mapping[str, tuple[Any, str, Any]]
+Becomes = dict[str, tuple[Any, str, Any]]
 BOTH: Becomes = {
     "max_tokens": (9, "max_new_tokens", 9),
     "max_new_tokens": (9, "max_new_tokens", 9),
@@ -33,12 +33,12 @@ BOTH: Becomes = {
 }
 COMPLETION: Becomes = BOTH | {
     "prompt": ("abd", "prompt", "abd"),
-    "logprobs": (3, "logprobs", Logprobs(top=3)),
+    "logprobs": (3, "logprobs", read(Logprobs, {"top": 3})),
 }
 CHAT: Becomes = BOTH | {
     "max_completion_tokens": (9, "max_new_tokens", 9),
-    "logprobs": (True, "logprobs", Logprobs()),
-    "response_format": (JSON_SCHEMA, "constraint", Constraint(json_schema=SCHEMA)),
+    "logprobs": (True, "logprobs", read(Logprobs, {})),
+    "response_format": (JSON_SCHEMA, "constraint", read(Constraint, {"json_schema": SCHEMA})),
 }
 SHARED = {
     name: (OURS[name][0] if name in OURS else NOT_YET_OURS[name])
@@ -46,7 +46,7 @@ SHARED = {
     if name != "model"
 }
 """Fields under our names, each with a value that is not its default."""
-CHANGE_NOTHING: Mapping[str, Any] = {
+CHANGE_NOTHING: dict[str, Any] = {
     "user": "u1",
     "store": True,
     "metadata": {"a": "b"},
@@ -57,7 +57,7 @@ CHANGE_NOTHING: Mapping[str, Any] = {
     "prompt_cache_options": {},
     "model": "tiny",
 }
-CHAT_CHANGE_NOTHING: Mapping[str, Any] = CHANGE_NOTHING | {"parallel_tool_calls": False}
+CHAT_CHANGE_NOTHING: dict[str, Any] = CHANGE_NOTHING | {"parallel_tool_calls": False}
 REFUSED: Mapping[str, Any] = {"best_of": 2, "echo": True, "suffix": "x"}
 CHAT_REFUSED: Mapping[str, Any] = {
     "tools": [{"type": "function", "function": {"name": "f"}}],
@@ -271,7 +271,13 @@ def test_text_parts_are_joined_as_they_stand() -> None:
 
 
 def test_an_answer_can_be_sent_back_as_it_came() -> None:
-    answer = {"role": "assistant", "content": "yes", "refusal": None, "annotations": [], "tool_calls": None}
+    answer: dict[str, Any] = {
+        "role": "assistant",
+        "content": "yes",
+        "refusal": None,
+        "annotations": [],
+        "tool_calls": None,
+    }
 
     assert [("assistant", "yes")] == roles_of([answer])
 
@@ -325,7 +331,7 @@ def test_a_field_of_two_kinds_is_told_both() -> None:
 
 
 def test_top_logprobs_become_ours() -> None:
-    assert Logprobs(top=5) == chat({**MESSAGES, "logprobs": True, "top_logprobs": 5}).body.logprobs
+    assert read(Logprobs, {"top": 5}) == chat({**MESSAGES, "logprobs": True, "top_logprobs": 5}).body.logprobs
 
 
 def test_top_logprobs_without_logprobs_are_refused() -> None:
@@ -336,8 +342,8 @@ def test_top_logprobs_without_logprobs_are_refused() -> None:
     ("form", "expected"),
     [
         ({"type": "text"}, None),
-        ({"type": "json_object"}, Constraint(json_schema={"type": "object"})),
-        (JSON_SCHEMA, Constraint(json_schema=SCHEMA)),
+        ({"type": "json_object"}, read(Constraint, {"json_schema": {"type": "object"}})),
+        (JSON_SCHEMA, read(Constraint, {"json_schema": SCHEMA})),
     ],
 )
 def test_a_response_format_is_a_constraint(form: Any, expected: Constraint | None) -> None:
