@@ -72,7 +72,7 @@ def refuse_unsupported(body: object, values: Values, place: str = "") -> None:
             value = getattr(value, name) if value is not None else allowed[0]
         if value not in allowed:
             raise InvalidField(
-                f"this value of {place}{path} is not supported yet",
+                f"this value of {place}{path} is not supported",
                 code="unsupported_value",
                 param=place + path,
                 allowed=allowed,
