@@ -18,7 +18,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "fastapi": ("service/app.py", "service/*routes.py"),
     "starlette": ("service/app.py", "service/exchange.py"),
     "uvicorn": ("service/server.py",),
-    "pydantic": ("service/schemas.py", "service/settings.py"),
+    "pydantic": ("service/*schemas.py", "service/settings.py"),
     "prometheus_client": ("service/metrics.py",),
     "httpx": ("service/client.py", "service/answers.py", "service/cli/load.py"),
     "click": ("service/cli/*",),
