@@ -19,7 +19,6 @@ from model.decoding.filters import (
 )
 from model.decoding.params import DecodingParameters
 from model.decoding.sampler import Sampler
-from model.decoding.torch_choice import choose
 from tests.claims.tokens import (
     LAST_UNIFORM,
     LOGITS_OF_SECTION_6,
