@@ -35,8 +35,10 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
     return click.option(option.flag, option.name, metavar=option.metavar, help=option.description + default)
 
 
-def address(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """A click callback: a server's address, as far as it can be judged without calling there."""
+def address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A click callback: a server's address, as far as it can be judged without calling there, or none given."""
+    if value is None:
+        return None
     try:
         parts = urlsplit(value)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
