@@ -30,8 +30,8 @@ from service.request import (
 from service.responses import GenerateAnswer
 from service.schemas import Body, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest, read, schema
 
-NOT_IN_INFO = {"model", "cache_folder", "host", "port", "engine", "max_queue_tokens"}
-"""Settings that are paths and addresses of this machine, or that `engine` shows as they took effect."""
+NOT_IN_INFO = {"model", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
+"""Settings that are paths and addresses, or that `engine` shows as they took effect."""
 
 router = APIRouter()
 
@@ -51,9 +51,11 @@ async def body_of(request: Request) -> bytes:
     return await in_time(read_body(request.headers, request.receive, limit))
 
 
-def documented(body: type[Body]) -> dict[str, Any]:
-    """What OpenAPI says of a body that is read by hand."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema(body)}}}}
+def documented(*bodies: type[Body]) -> dict[str, Any]:
+    """What OpenAPI says of a body that is read by hand, and has one of these forms."""
+    forms = [schema(body) for body in bodies]
+    form = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": form}}}}
 
 
 class GenerateStream:
