@@ -3,19 +3,16 @@
 import gc
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from model.decoding.beam import Hypothesis, Row, Search, SharedPrefix, begin, common, power, select
+from model.decoding.beam import Hypothesis, Row, Search, begin, power, select
 from model.decoding.choice import Ask, Asking
 from model.decoding.params import DecodingParameters, Drawn, LogprobOptions, Penalties, Ranked, Ranking
 from model.decoding.sampler import Sampler
-from model.decoding.stop_scan import StopScan
-from model.decoding.transcript import Transcript
 from tests.beam_driver import Asked, RandomModel, found, ids_of, run
 from tests.reference import beams as reference
 from tests.reference.beams import Found, Tokens
@@ -328,83 +325,3 @@ def test_long_hypotheses_are_freed_without_recursion() -> None:
     del node
 
     assert 0 <= gc.collect()
-
-
-def test_the_shared_prefix_grows_as_branches_are_dropped() -> None:
-    root = Hypothesis()
-    a, b = hypothesis(root, 1), hypothesis(root, 2)
-    shared = SharedPrefix(root)
-    search = Search(2, 10, live=(a, b))
-    assert [] == shared.follow(search)
-
-    aa, ab = hypothesis(a, 3), hypothesis(a, 4)
-    assert (1,) == ids_of(shared.follow(replace(search, live=(aa, ab))))
-    assert [] == shared.follow(replace(search, live=(hypothesis(aa, 5), hypothesis(ab, 5))))
-    assert shared.end is a
-
-
-def test_kept_entries_hold_the_shared_prefix_back() -> None:
-    root = Hypothesis()
-    ended, a = hypothesis(root, 1), hypothesis(root, 2)
-    search = Search(2, 10).advance([a], [(ended, "eos")])
-    shared = SharedPrefix(root)
-
-    assert [] == shared.follow(search)
-    assert [] == shared.follow(search.advance([hypothesis(a, 3)]))
-
-
-def test_a_random_life_shares_what_comparing_all_tokens_says() -> None:
-    for seed in range(8):
-        model, sent = RandomModel(5, seed, spread=3.0), ()
-        asked = parameters(3, most=12)
-        search = begin(asked, None)
-        shared = SharedPrefix(search.live[0])
-        sampler = Sampler(TorchChooser(), frozenset({EOS}))
-        while search.stopped is None:
-            rows = torch.from_numpy(np.stack([model(ids_of(each.tokens())) for each in search.live]))
-            asking = tuple(Asking((row,), each.length) for row, each in enumerate(search.live))
-            (choice,) = sampler.choose(rows, [Ask(asking, (), (), asked, search=search)])
-            assert choice.search is not None
-            search = choice.search
-            sent += ids_of(shared.follow(search))
-            every = [ids_of(h.tokens()) for h in (*search.live, *(e.hypothesis for e in search.pool))]
-            assert sent == longest_common(every)
-
-
-def longest_common(every: Sequence[Tokens]) -> Tokens:
-    length = 0
-    while all(len(each) > length for each in every) and len({each[length] for each in every}) == 1:
-        length += 1
-    return every[0][:length]
-
-
-def test_two_hypotheses_have_their_last_common_one() -> None:
-    root = Hypothesis()
-    a = hypothesis(root, 1)
-    left, right = hypothesis(hypothesis(a, 2), 3), hypothesis(a, 4)
-
-    assert common(left, right) is a
-    assert common(left, a) is a
-    assert common(root, right) is root
-
-
-def test_a_scan_stops_where_a_transcript_does() -> None:
-    """Stop strings that overlap, cross tokens and break characters."""
-    pieces = [b"a", b"b", "é".encode()[:1], "é".encode()[1:], "🌱".encode()[:3], b"ab", b"", "🌱".encode()[3:]]
-
-    class Pieces:
-        def token_bytes(self, token_id: int) -> bytes:
-            return pieces[token_id]
-
-    rng = np.random.default_rng(1)
-    for _ in range(300):
-        stop = tuple(rng.choice(["aba", "é", "bé", "🌱a", "\ufffd"], size=2, replace=False).tolist())
-        transcript, scan = Transcript(Pieces(), stop=stop), StopScan.begin(Pieces(), stop)
-        for token in rng.integers(0, len(pieces), size=30).tolist():
-            assert scan is not None
-            before, scan = scan, scan.after(token)
-            assert before.after(token).is_complete == scan.is_complete
-            stopped = transcript.push(token)
-            assert stopped == scan.is_complete
-            if stopped:
-                break
