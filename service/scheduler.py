@@ -347,7 +347,7 @@ class Scheduler:
         usage, cache, timings = active.usage(), active.cache_report(), active.timings(now)
         prompt = tuple(active.prompt_records)
         stopped = active.beams.search.stopped if active.beams is not None else None
-        self._events.append(Finished(active.id, completions, usage, cache, timings, prompt, stopped))
+        self._events.append(Finished(active.id, completions, usage, cache, timings, prompt, stopped=stopped))
 
     def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> None:
         for active in actives:
