@@ -5,7 +5,6 @@ and copied. Always: the cases of a round follow each other, and each figure is t
 """
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
