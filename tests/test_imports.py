@@ -31,6 +31,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "torch": ("model/ops/torch_ops.py", "model/ops/torch_*.py", "model/decoding/filters.py", "service/op_sets.py"),
     "transformers": (),
     "tokenizers": ("model/tokenizer.py",),
+    "llguidance": ("model/decoding/constraint/*",),
+    "jsonschema": (),
     "jinja2": ("model/chat.py",),
     "gguf": (),
 }
