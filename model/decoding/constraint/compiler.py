@@ -1,24 +1,31 @@
 """From a `ConstraintSpec` to a grammar that sequences can begin with.
 
-Knows llguidance's forms and limits. Always: whatever is compiled has a first token, and a completion is known; what is
+Always: whatever is compiled has a first token, and a completion is known; what is
 too complex is refused after a bounded amount of work.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import llguidance
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher
 
-from model.decoding.constraint.completion import Budget, ChoiceCompletion, Completion, Found, GrammarCompletion
+from model.decoding.constraint.completion import (
+    Budget,
+    ChoiceCompletion,
+    Completion,
+    Found,
+    GrammarCompletion,
+    GrammarExhaustedError,
+)
 from model.decoding.constraint.errors import ConstraintError
+from model.decoding.constraint.grammar import MAX_LEXER_STATES, Grammar
 from model.decoding.constraint.mask import TokenMask
-from model.decoding.constraint.messages import compile_error
 from model.decoding.constraint.schema_rules import patterns_of
-from model.decoding.constraint.spec import JSON_WHITESPACE, ConstraintSpec
+from model.decoding.constraint.spec import ConstraintSpec
 from model.decoding.constraint.state import Constraint
 from model.decoding.constraint.vocabulary import NEVER, Spelling, Tokenizer, byte_vocabulary, token_vocabulary
 
@@ -35,25 +42,17 @@ _LITERAL = re.compile(r'"((?:[^"\\\n]|\\.){1,64})"')
 _WORDS = re.compile(r"(?:[A-Za-z0-9 _</>,;:!=-]|\\[^A-Za-z0-9]){1,64}")
 
 
-def _limits() -> LLParserLimits:
-    """Small enough that any grammar is compiled or refused in a fraction of a second."""
-    return LLParserLimits(
-        max_grammar_size=50_000,
-        initial_lexer_fuel=200_000,
-        step_lexer_fuel=50_000,
-        step_max_items=20_000,
-        max_lexer_states=20_000,
-        verbose_errors=False,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class CompiledConstraint:
-    """A constraint for any number of sequences. Immutable; any thread may begin one with it."""
+    """A constraint for any number of sequences. Immutable; any thread may begin one with it.
+
+    Its sequences share what their lexers have met: give each request one that was `renewed`.
+    """
 
     spec: ConstraintSpec
     banned: tuple[int, ...]
     """Ids that are never generated, ascending."""
+    _grammar: Grammar = field(compare=False, repr=False)
     _tokens: LLMatcher = field(compare=False, repr=False)
     _bytes: LLMatcher = field(compare=False, repr=False)
     _mask: TokenMask = field(compare=False, repr=False)
@@ -64,6 +63,7 @@ class CompiledConstraint:
     def begin(self, max_new_tokens: int) -> Constraint:
         """The state of a sequence without a token. Raises ConstraintError when no text of so few tokens is known."""
         return Constraint(
+            grammar=self._grammar,
             tokens=self._tokens.deep_copy(),
             single_bytes=self._bytes.deep_copy(),
             mask=self._mask,
@@ -73,12 +73,19 @@ class CompiledConstraint:
             max_new_tokens=max_new_tokens,
         )
 
+    def renewed(self) -> "CompiledConstraint":
+        """The same constraint, sharing nothing that changes with this one. Costs a compilation and no search."""
+        return replace(self, _tokens=self._grammar.tokens(), _bytes=self._grammar.single_bytes())
+
     def fitting(self, max_new_tokens: int) -> Found:
         """A first completion of at most so many tokens. Raises ConstraintError when none is found."""
         if self._first.spelled.counts[0] <= max_new_tokens:
             return self._first
         budget = Budget(FITTING_STEPS, FITTING_CHANGES)
-        found = self._completion.find(self._bytes, b"", max_new_tokens, budget, self._first.preference)
+        try:
+            found = self._completion.find(self._bytes, b"", max_new_tokens, budget, self._first.preference)
+        except GrammarExhaustedError:
+            found = None
         if found is None:
             raise ConstraintError(
                 f"no text of at most {max_new_tokens} tokens was found that fits it",
@@ -91,8 +98,9 @@ class CompiledConstraint:
 class ConstraintCompiler:
     """Compiles constraints for one tokenizer. Any thread may call it."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, max_lexer_states: int = MAX_LEXER_STATES) -> None:
         """Takes some tenths of a second."""
+        self._max_lexer_states = max_lexer_states
         self._vocabulary = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocabulary_size)]
         self._eos_token_ids = tokenizer.eos_token_ids
         self._silent = tokenizer.control_token_ids | tokenizer.eos_token_ids
@@ -110,8 +118,12 @@ class ConstraintCompiler:
         forces = not forbidden and self._spells_every_byte
         spelling = self._spelling if not forbidden else self._spelling_without(forbidden)
         completion = self._completion(spec, spelling)
-        state = self._matcher(spec, self._byte_vocabulary, forces=True)
-        first = completion.shortest(state, Budget(FIRST_STEPS))
+        grammar = self._grammar(spec, forces=forces)
+        state = grammar.single_bytes()
+        try:
+            first = completion.shortest(state, Budget(FIRST_STEPS))
+        except GrammarExhaustedError:
+            first = None
         if first is None or first.spelled.counts[0] >= NEVER:
             code = "grammar_too_complex" if first is None else "invalid_combination"
             raise ConstraintError("no text was found that fits it", code=code, field=spec.kind)
@@ -119,7 +131,8 @@ class ConstraintCompiler:
         return CompiledConstraint(
             spec,
             tuple(sorted(forbidden)),
-            _tokens=self._matcher(spec, self._token_vocabulary, forces=forces),
+            _grammar=grammar,
+            _tokens=grammar.tokens(),
             _bytes=state,
             _mask=mask,
             _vocabulary=self._vocabulary,
@@ -127,14 +140,8 @@ class ConstraintCompiler:
             _first=first,
         )
 
-    def _matcher(self, spec: ConstraintSpec, vocabulary: LLTokenizer, *, forces: bool) -> LLMatcher:
-        """A matcher that has made its first mask: it is lazy, and only then is it known to work."""
-        matcher = LLMatcher(vocabulary, _grammar(spec, forces=forces), log_level=0, limits=_limits())
-        if not matcher.is_error():
-            matcher.compute_bitmask()
-        if matcher.is_error():
-            raise compile_error(spec, matcher.get_error())
-        return matcher
+    def _grammar(self, spec: ConstraintSpec, *, forces: bool) -> Grammar:
+        return Grammar(spec, self._token_vocabulary, self._byte_vocabulary, self._max_lexer_states, forces)
 
     def _completion(self, spec: ConstraintSpec, spelling: Spelling) -> Completion:
         if isinstance(spec.source, tuple):
@@ -154,30 +161,13 @@ class ConstraintCompiler:
 
     def _example(self, pattern: str) -> bytes | None:
         """A text that matches; None when the pattern is wrong, or none is found at once."""
-        spec = ConstraintSpec("regex", pattern)
         try:
-            state = self._matcher(spec, self._byte_vocabulary, forces=True)
-        except ConstraintError:
+            state = self._grammar(ConstraintSpec("regex", pattern), forces=True).single_bytes()
+            found = GrammarCompletion(self._spelling).shortest(state, Budget(EXAMPLE_STEPS))
+        except (ConstraintError, GrammarExhaustedError):
             return None
-        found = GrammarCompletion(self._spelling).shortest(state, Budget(EXAMPLE_STEPS))
         return None if found is None else found.spelled.text
 
     def _spelling_without(self, forbidden: frozenset[int]) -> Spelling:
         excluded = self._silent | forbidden
         return Spelling(self._vocabulary, (i for i in range(len(self._vocabulary)) if i not in excluded))
-
-
-def _grammar(spec: ConstraintSpec, *, forces: bool) -> str:
-    """The constraint as llguidance's Lark. `forces`: where the text is certain, only its usual tokens are allowed."""
-    options = "" if forces else '%llguidance {"no_forcing": true}\n'
-    if spec.kind == "choice":
-        return options + "start: " + " | ".join(json.dumps(text, ensure_ascii=False) for text in spec.source)
-    source = str(spec.source)
-    if spec.kind == "grammar":
-        return options + source
-    if spec.kind == "regex":
-        (grammar,) = json.loads(LLMatcher.grammar_from_regex(source))["grammars"]
-        return options + str(grammar["lark_grammar"])
-    guidance = json.dumps({"whitespace_pattern": JSON_WHITESPACE})
-    rest = source[1:] if source == "{}" else "," + source[1:]
-    return f'{options}start: %json {{"x-guidance":{guidance}{rest}'

@@ -17,6 +17,11 @@ from llguidance import LLMatcher
 
 from model.decoding.constraint.vocabulary import Spelled, Spelling
 
+
+class GrammarExhaustedError(Exception):
+    """The grammar reached a limit of its own; a fresh one may go further, for what a lexer has met stays in it."""
+
+
 MAX_BYTES = 1 << 16
 """Of a completion: more than any context holds."""
 ALTERNATIVES = 6
@@ -45,10 +50,10 @@ class Completion(Protocol):
 
     def find(self, state: LLMatcher, text: bytes, tokens: int, budget: Budget, preference: int) -> "Found | None":
         """A completion of at most `tokens` tokens, from `state`, which is left as it is, after `text`; None when the
-        budget ends first."""
+        budget ends first. Raises GrammarExhaustedError."""
 
     def shortest(self, state: LLMatcher, budget: Budget) -> "Found | None":
-        """The shortest completion from the beginning that the first few tries give."""
+        """The shortest completion from the beginning that a few tries give. Raises GrammarExhaustedError."""
 
 
 def _every(first: bytes, last: bytes) -> bytes:
@@ -119,23 +124,21 @@ class _Walker:
 
     def walk(self, start: bytes, steps: int, budget: Budget) -> _Walk | None:
         """Over `start` to an end. None when there is none within `steps`."""
-        if start and not self._take(start):
-            return None
+        self._take(start)
         until = budget.steps - min(steps, budget.steps)
         while budget.steps > until:
             budget.steps -= 1
-            forced = self._matcher.compute_ff_tokens()
-            if forced and not self._take(bytes(forced)):
-                return None
+            self._take(bytes(self._matcher.compute_ff_tokens()))
             if self._matcher.is_accepting():
                 return _Walk(bytes(self._text), tuple(self._decisions))
             if len(self._text) > MAX_BYTES or not self._choose(budget):
                 return None
         return None
 
-    def _take(self, some: bytes) -> bool:
+    def _take(self, some: bytes) -> None:
         self._text += some
-        return self._matcher.consume_tokens(list(some))
+        if not self._matcher.consume_tokens(list(some)):
+            raise GrammarExhaustedError
 
     def _choose(self, budget: Budget) -> bool:
         allowed = _allowed(self._matcher)
@@ -145,7 +148,8 @@ class _Walker:
         if visit > MOST_VISITS and not (wide and self._preference.patient):
             return False
         if wide and not visit and (hint := self._hint()):
-            return self._take(hint)
+            self._take(hint)
+            return True
         choices = _ordered(allowed, self._preference.wide if wide else self._preference.narrow)
         if not choices:
             return False
@@ -155,7 +159,8 @@ class _Walker:
         if len(choices) > 1:
             others = choices[:taken] + choices[taken + 1 :]
             self._decisions.append((len(self._text), others[:ALTERNATIVES]))
-        return self._take(choices[taken : taken + 1])
+        self._take(choices[taken : taken + 1])
+        return True
 
     def _new(self, choices: bytes, visit: int, budget: Budget) -> int:
         """Which of `choices` leads to where the walk has not been; else each in turn."""
@@ -250,8 +255,10 @@ def _ordered(allowed: int, order: bytes) -> bytes:
 
 
 def _allowed(matcher: LLMatcher) -> int:
-    """The bytes that may come next, as bits; none after an error."""
+    """The bytes that may come next, as bits. Raises GrammarExhaustedError."""
     mask = int.from_bytes(matcher.compute_bitmask()[:32], "little")
+    if matcher.is_error() and matcher.stop_reason() not in ("NoExtension", "NoExtensionBias"):
+        raise GrammarExhaustedError
     return 0 if matcher.is_error() else mask
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from model.decoding.constraint.completion import Budget, Completion, Found
+from model.decoding.constraint.completion import Budget, Completion, Found, GrammarExhaustedError
+from model.decoding.constraint.grammar import Grammar
 from model.decoding.constraint.mask import TokenMask
 from model.decoding.constraint.vocabulary import BYTE_EOS, Spelled
 
@@ -61,6 +62,7 @@ class Constraint:
     def __init__(
         self,
         *,
+        grammar: Grammar,
         tokens: LLMatcher,
         single_bytes: LLMatcher,
         mask: TokenMask,
@@ -70,6 +72,7 @@ class Constraint:
         max_new_tokens: int,
     ) -> None:
         """`tokens` and `single_bytes` are this sequence's own; `witness` fits `max_new_tokens`."""
+        self._grammar = grammar
         self._tokens = tokens
         self._bytes = single_bytes
         self._mask = mask
@@ -79,11 +82,12 @@ class Constraint:
         self._max_new_tokens = max_new_tokens
         self._taken: list[_Taken] = []
         self._settled: tuple[int, Witness] | None = None
+        self._exhausted = False
 
     @property
     def failed(self) -> bool:
         """Whether the grammar gave up, by a limit of its own: nothing that follows can be relied on."""
-        return self._tokens.is_error() or self._bytes.is_error()
+        return self._exhausted
 
     @property
     def left(self) -> int:
@@ -99,6 +103,10 @@ class Constraint:
         """The tokens that may come next: bit (id mod 32) of word (id div 32), ceil(vocabulary / 32) words, the caller's
         own. Never empty: where bans leave nothing else it is the witness's next token."""
         words = self._mask.of(self._tokens)
+        if self._tokens.is_error():
+            self._renew()
+            words = self._mask.of(self._tokens)
+            self._exhausted |= self._tokens.is_error()
         return words if words.any() else self._mask.only(self._next_of_witness())
 
     def accepts(self, drafts: Sequence[int]) -> int:
@@ -114,7 +122,11 @@ class Constraint:
 
         `left`: tokens that may still be taken, this one included; equal to the property.
         """
-        witness = self._after(token_id, left - 1)
+        try:
+            witness = self._after(token_id, left - 1)
+        except GrammarExhaustedError:
+            self._renew()
+            witness = self._after_renewal(token_id, left - 1)
         if witness is None:
             token_id = self._next_of_witness()
             witness = self._witness.after(self._written(token_id)) or self._witness
@@ -134,6 +146,7 @@ class Constraint:
         if token_id not in self._mask.ends:
             self._tokens.consume_token(token_id)
             self._bytes.consume_tokens(list(written))
+            self._mend()
 
     def rollback(self, count: int) -> None:
         """Take back the last `count` tokens: the state is what it was before them."""
@@ -145,6 +158,7 @@ class Constraint:
         written = [taken.written for taken in back if taken.token_id not in self._mask.ends]
         self._tokens.rollback(len(written))
         self._bytes.rollback(sum(map(len, written)))
+        self._mend()
 
     def fork(self) -> "Constraint":
         """A state of its own that goes on from here."""
@@ -153,6 +167,27 @@ class Constraint:
         other._tokens, other._bytes = self._tokens.deep_copy(), self._bytes.deep_copy()
         other._taken = self._taken.copy()
         return other
+
+    def _mend(self) -> None:
+        """An error is believed only when a fresh grammar repeats it: what other sequences did must change nothing."""
+        if self._tokens.is_error() or self._bytes.is_error():
+            self._renew()
+            self._exhausted |= self._tokens.is_error() or self._bytes.is_error()
+
+    def _renew(self) -> None:
+        """Begin with fresh matchers, and take the text so far again."""
+        taken = [taken for taken in self._taken if taken.token_id not in self._mask.ends]
+        self._tokens, self._bytes = self._grammar.tokens(), self._grammar.single_bytes()
+        self._tokens.consume_tokens([one.token_id for one in taken])
+        self._bytes.consume_tokens(list(b"".join(one.written for one in taken)))
+
+    def _after_renewal(self, token_id: int, left: int) -> Witness | None:
+        try:
+            return self._after(token_id, left)
+        except GrammarExhaustedError:
+            self._renew()
+            self._exhausted = True
+            return None
 
     def _written(self, token_id: int) -> bytes:
         return b"" if token_id in self._mask.forbidden else self._vocabulary[token_id]
@@ -170,8 +205,10 @@ class Constraint:
         if rest is not None and rest.count <= left:
             return rest
         if not written or self._bytes.validate_tokens(list(written)) < len(written):
+            self._check()
             return None
-        self._bytes.consume_tokens(list(written))
+        if not self._bytes.consume_tokens(list(written)):
+            raise GrammarExhaustedError
         try:
             return self._found(written, left)
         finally:
@@ -193,4 +230,10 @@ class Constraint:
 
     def _completes(self, text: bytes) -> bool:
         """Whether the grammar accepts `text` after what it has seen, and an end there."""
-        return self._bytes.validate_tokens([*text, BYTE_EOS]) == len(text) + 1
+        valid = self._bytes.validate_tokens([*text, BYTE_EOS])
+        self._check()
+        return valid == len(text) + 1
+
+    def _check(self) -> None:
+        if self._bytes.is_error():
+            raise GrammarExhaustedError
