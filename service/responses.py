@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from model.decoding.constraint import CONSTRAINT_VERSION
 from service.context import Serving, Tokenizer
 from service.domain import Asked
+from service.engine_info import EngineInfo
 from service.errors import GenerationFailed
-from service.request import Completion, Delta, Failed, FailureCode, Finished, TokenRecord
+from service.request import Completion, Delta, Failed, FailureCode, Finished, GenerationRequest, TokenRecord
 
 _FAILURES: Mapping[FailureCode, str] = {
     "cancelled": "the request was cancelled",
@@ -50,7 +52,10 @@ class GenerateAnswer:
             "parameters": self._asked.parameters,
             "cache": asdict(event.cache),
             "timings": asdict(event.timings),
-            "reproducibility": {"level": info.reproducibility_level, "fingerprint": info.fingerprint},
+            "reproducibility": {
+                "level": info.reproducibility_level,
+                "fingerprint": fingerprint(info, self._asked.request),
+            },
         }
 
     def _completion(self, completion: Completion) -> dict[str, Any]:
@@ -70,6 +75,11 @@ class GenerateAnswer:
     def _record(self, token: TokenRecord) -> dict[str, Any]:
         top = [_logprob(self._tokenizer, likely.token_id, likely.logprob) for likely in token.top]
         return _logprob(self._tokenizer, token.token_id, token.logprob) | {"top": top}
+
+
+def fingerprint(info: EngineInfo, request: GenerationRequest) -> str:
+    """What the answer's bits depend on beside the request: with a constraint also what makes its masks."""
+    return info.fingerprint if request.constraint is None else f"{info.fingerprint}-constraint-{CONSTRAINT_VERSION}"
 
 
 def failure(event: Failed) -> GenerationFailed:

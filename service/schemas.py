@@ -51,12 +51,12 @@ class Logprobs(Body):
 
 
 class Constraint(Body):
-    """The form that the text must have: one of these."""
+    """The form that the text must have: exactly one of these."""
 
-    json_schema: dict[str, Any] | None = Field(None, description="A JSON schema.")
-    regex: str | None = Field(None, description="A regular expression.")
+    json_schema: dict[str, Any] | None = Field(None, description="JSON that this schema accepts.")
+    regex: str | None = Field(None, description="A text that this regular expression matches as a whole.")
     choice: Items[str] | None = Field(None, description="One of these texts.")
-    grammar: str | None = Field(None, description="A grammar.")
+    grammar: str | None = Field(None, description="A text of this grammar, in llguidance's form of Lark.")
 
 
 class Resume(Body):
@@ -156,7 +156,11 @@ class GenerateRequest(Body):
     logprobs: Logprobs | None = Field(
         None, description="Return log-probabilities: `top` more per token, `of` the model or of what was sampled."
     )
-    constraint: Constraint | None = Field(None, description="The form that the text must have.")
+    constraint: Constraint | None = Field(
+        None,
+        description="The form that the text must have: exactly one of `json_schema`, `regex`, `choice` and `grammar`. "
+        "The text always ends and conforms; what no text of `max_new_tokens` can meet is refused.",
+    )
     session_id: SessionId | None = Field(
         None, description="A session to continue, or the name of a new one: its cache stays warm between turns."
     )

@@ -18,7 +18,6 @@ GENERATE_VALUES: Mapping[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "banned_token_ids": ((),),
     "logprobs.prompt": (False,),
-    "constraint": (None,),
     "speculation": ("off", "auto"),
     "resume": (None,),
     "explain": (False,),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from model.chat import ChatTemplate
+from model.decoding.constraint import ConstraintSpec
 from model.decoding.params import LogprobOptions
 from model.loading.checkpoint import GenerationDefaults
 from service.domain import PROMPTS, Asked, read_generate
@@ -42,6 +43,11 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
     "stop_token_ids": ([3, 258], "parameters.stop_token_ids", (3, 258)),
     "ignore_eos": (True, "parameters.ignore_eos", True),
     "logprobs": ({"top": 3, "of": "sampled"}, "parameters.logprobs", LogprobOptions(3, "sampled")),
+    "constraint": (
+        {"regex": "a+"},
+        "constraint",
+        MODEL.constraints.compiled(ConstraintSpec.regex("a+"), ()),
+    ),
     "session_id": ("a-b.C_9", "session_id", "a-b.C_9"),
     "use_cache": (False, "use_cache", False),
     "deadline_ms": (1500, "deadline_s", 1.5),
@@ -57,7 +63,6 @@ REFUSED: Mapping[str, Any] = {
     "frequency_penalty": -0.5,
     "logit_bias": {"5": 1.0},
     "banned_token_ids": [5],
-    "constraint": {"regex": "a+"},
     "speculation": "prompt_lookup",
     "resume": {"token_ids": [5]},
     "explain": True,
@@ -252,7 +257,8 @@ def test_parameters_echo_every_field_but_the_prompt() -> None:
 @pytest.mark.parametrize("name", sorted(set(EFFECTS) - set(PROMPTS)))
 def test_parameters_echo_what_was_given(name: str) -> None:
     value = EFFECTS[name][0]
-    expected = {**value, "prompt": False} if name == "logprobs" else value
+    left_out = {"logprobs": {"prompt": False}, "constraint": {"json_schema": None, "choice": None, "grammar": None}}
+    expected = {**left_out[name], **value} if name in left_out else value
 
     assert expected == json.loads(json.dumps(ask({**BASE, name: value}).parameters[name]))
 

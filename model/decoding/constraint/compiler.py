@@ -77,6 +77,10 @@ class CompiledConstraint:
         """The same constraint, sharing nothing that changes with this one. Costs a compilation and no search."""
         return replace(self, _tokens=self._grammar.tokens(), _bytes=self._grammar.single_bytes())
 
+    def fitted(self, max_new_tokens: int) -> "CompiledConstraint":
+        """The same constraint, with what `begin` would search for such a limit found. Raises as `fitting`."""
+        return replace(self, _first=self.fitting(max_new_tokens))
+
     def fitting(self, max_new_tokens: int) -> Found:
         """A first completion of at most so many tokens. Raises ConstraintError when none is found."""
         if self._first.spelled.counts[0] <= max_new_tokens:

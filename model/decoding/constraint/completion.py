@@ -32,6 +32,8 @@ MOST_VISITS = 64
 """A walk that has stood so often where the same bytes may come next gives up."""
 MOST_LOOKS = 3
 """How often it looks for something new there."""
+COMMON = tuple(b"a%ca" % sign for sign in b"@.-_:/,#+= ")
+"""What a free text may have to hold that no grammar names as a word."""
 _QUOTE = ord('"')
 
 
@@ -193,7 +195,7 @@ class GrammarCompletion:
     def __init__(self, spelling: Spelling, hints: Sequence[bytes] = ()) -> None:
         """`hints` are texts that the grammar's source names; a free text may have to end with one."""
         self._spelling = spelling
-        self._hints = tuple(hints)
+        self._hints = (*hints, *COMMON)
 
     def shortest(self, state: LLMatcher, budget: Budget) -> Found | None:
         steps = budget.steps // 2

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from model.decoding.constraint.formats import with_patterns
 from model.decoding.constraint.messages import compile_error
 from model.decoding.constraint.spec import JSON_WHITESPACE, ConstraintSpec
 
@@ -68,6 +69,5 @@ def _lark(spec: ConstraintSpec, *, forces: bool) -> str:
     if spec.kind == "regex":
         (grammar,) = json.loads(LLMatcher.grammar_from_regex(source))["grammars"]
         return options + str(grammar["lark_grammar"])
-    guidance = json.dumps({"whitespace_pattern": JSON_WHITESPACE})
-    rest = source[1:] if source == "{}" else "," + source[1:]
-    return f'{options}start: %json {{"x-guidance":{guidance}{rest}'
+    schema = {"x-guidance": {"whitespace_pattern": JSON_WHITESPACE}} | with_patterns(json.loads(source))
+    return f"{options}start: %json {json.dumps(schema, ensure_ascii=False)}"
