@@ -67,6 +67,11 @@ REFUSED: Mapping[str, Any] = {
     "resume": {"token_ids": [5]},
     "explain": True,
 }
+LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
+    "logprobs": {"prompt": False},
+    "constraint": {"json_schema": None, "choice": None, "grammar": None},
+}
+"""What is echoed beside the value that was given."""
 SPECIAL = {"model"}
 """Changes nothing of the request: only the served name is accepted."""
 
@@ -257,8 +262,7 @@ def test_parameters_echo_every_field_but_the_prompt() -> None:
 @pytest.mark.parametrize("name", sorted(set(EFFECTS) - set(PROMPTS)))
 def test_parameters_echo_what_was_given(name: str) -> None:
     value = EFFECTS[name][0]
-    left_out = {"logprobs": {"prompt": False}, "constraint": {"json_schema": None, "choice": None, "grammar": None}}
-    expected = {**left_out[name], **value} if name in left_out else value
+    expected = {**value, **LEFT_OUT[name]} if name in LEFT_OUT else value
 
     assert expected == json.loads(json.dumps(ask({**BASE, name: value}).parameters[name]))
 

@@ -62,7 +62,8 @@ def texts(constraint: Constraint) -> set[str]:
 def test_a_mask_has_a_bit_for_each_token() -> None:
     mask = compiled("choice").begin(9).mask()
 
-    assert (np.uint32, ((TOKENIZER.vocabulary_size + 31) // 32,)) == (mask.dtype, mask.shape)
+    assert np.dtype(np.uint32) == mask.dtype
+    assert ((TOKENIZER.vocabulary_size + 31) // 32,) == mask.shape
 
 
 def test_a_mask_allows_what_the_form_allows() -> None:

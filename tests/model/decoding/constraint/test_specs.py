@@ -17,6 +17,9 @@ TERMINALS = "start: A9\nA0: /x/\n" + "".join(f"A{i}: {f'A{i - 1} ' * 10}\n" for 
 """A milliard letters in ten lines; in lower case they are rules."""
 
 
+ENDLESS = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+
+
 def refusal(kind: str, value: Any) -> ConstraintError:
     with pytest.raises(ConstraintError) as caught:
         COMPILER.compile(getattr(ConstraintSpec, kind)(value))
@@ -49,7 +52,7 @@ def with_part(part: Schema) -> Schema:
             {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
             "invalid_grammar",
         ),
-        ("json_schema", {"properties": {"a": {"$ref": "#"}}, "required": ["a"], "type": "object"}, "grammar_too_complex"),
+        ("json_schema", ENDLESS, "grammar_too_complex"),
         ("json_schema", nested(100), "grammar_too_complex"),
         ("json_schema", {"enum": ["x" * 50] * 2000}, "too_long"),
         ("json_schema", {"type": "string", "enum": [1]}, "invalid_grammar"),
@@ -117,7 +120,7 @@ def test_a_name_that_is_not_fit_to_be_repeated_is_left_out_of_the_path() -> None
     [
         ("regex", "ab(", (1, 3)),
         ("regex", "abc(?=a)", (1, 4)),
-        ("grammar", 'start: "a"\n  | missing\n', (2, 5)),
+        ("grammar", 'start: first second\nfirst: "a"\nsecond: missing\n', (3, 9)),
         ("grammar", 'start: "a" <|end|>', (1, 12)),
         ("grammar", '// text\n%llguidance {"allow_invalid_utf8": true}\nstart: /.*/', (2, 1)),
         ("grammar", 'start: a\na[max_tokens=3]: /x*/', (2, 3)),
