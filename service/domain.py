@@ -1,6 +1,7 @@
 """From a checked body to a `GenerationRequest`: the prompt becomes ids, defaults become values, limits are applied.
 
-Knows the model's text and limits; knows no HTTP and no engine. Slow for long prompts: call it off the event loop.
+Knows the model's text and limits; knows no HTTP and no engine. Slow for long prompts and for constraints: call it off
+the event loop then.
 Always: every field of the body ends in the request or in the parameters that are echoed, or is refused by name.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 from model.chat import ChatTemplateError, Message
 from model.decoding.params import DecodingParameters, LogprobOptions, Penalties
 from model.tokenizer import UnencodableText
+from service.constraints import compile_constraint
 from service.context import ServedModel
 from service.errors import InvalidField, NotFound
 from service.request import GenerationRequest
@@ -66,6 +68,7 @@ def read_generate(
             param="min_new_tokens",
             allowed={"minimum": 0, "maximum": new_tokens},
         )
+    constraint = None if body.constraint is None else compile_constraint(body, body.constraint, model, new_tokens)
     request = GenerationRequest(
         id=request_id,
         prompt_ids=tuple(prompt_ids),
@@ -75,6 +78,7 @@ def read_generate(
         use_cache=body.use_cache,
         deadline_s=None if body.deadline_ms is None else body.deadline_ms / 1000,
         streams=body.stream,
+        constraint=constraint,
     )
     return Asked(request, _effective(body, request, model.name))
 

@@ -7,6 +7,7 @@ Always: every accepted request is answered by exactly one `Finished` or `Failed`
 from dataclasses import dataclass
 from typing import Literal
 
+from model.decoding.constraint import CompiledConstraint
 from model.decoding.params import DecodingParameters, Explanation, TokenLogprob
 
 FinishReason = Literal["eos", "stop", "length", "deadline"]
@@ -29,6 +30,8 @@ class GenerationRequest:
     """Seconds after submission."""
     streams: bool = False
     """Whether `Delta`s are wanted."""
+    constraint: CompiledConstraint | None = None
+    """The form of the text, shared with no other request; it can be met within `max_new_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,9 @@ class Finished:
     """The prompt's tokens from its second on, when their log-probabilities were asked for."""
 
 
-FailureCode = Literal["cancelled", "deadline_exceeded", "numerical_error", "engine_failed", "engine_stopped"]
+FailureCode = Literal[
+    "cancelled", "deadline_exceeded", "numerical_error", "constraint_failed", "engine_failed", "engine_stopped"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class Scheduler:
                 rows.sequence.lease.publish(rows.sequence.ids)
         for active, choice in zip(plan.asking, choices, strict=True):
             if any(drawn.token_id is None for tokens in (choice.prompt, *choice.tokens) for drawn in tokens):
-                self._fail(active, "numerical_error", now)
+                self._fail(active, _failure_of(active), now)
                 continue
             active.prompt_records += map(record_of, choice.prompt)
             if choice.tokens:
@@ -320,6 +320,9 @@ class Scheduler:
             self._make_transcript(request),
             request.prompt_ids,
             history=history_of(request.parameters, request.prompt_ids, self._exempt_token_ids),
+            constraint=None
+            if request.constraint is None
+            else request.constraint.begin(request.parameters.max_new_tokens),
         )
 
     def _finish(self, active: Active, now: float) -> None:
@@ -355,3 +358,9 @@ class Scheduler:
         self._settled[1] += usage.generated_tokens
         self.tally.outcomes.append(outcome)
         self.tally.request_s.append(now - active.arrived)
+
+
+def _failure_of(active: Active) -> FailureCode:
+    """Why nothing could be drawn: the form gave up, or the row held something that is not a number."""
+    gave_up = any(each.constraint is not None and each.constraint.failed for each in active.sequences)
+    return "constraint_failed" if gave_up else "numerical_error"

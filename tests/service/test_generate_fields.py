@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from model.chat import ChatTemplate
+from model.decoding.constraint import ConstraintSpec
 from model.decoding.params import LogprobOptions, Penalties
 from model.loading.checkpoint import GenerationDefaults
 from service.domain import PROMPTS, Asked, read_generate
@@ -49,6 +50,11 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
     "logit_bias": ({"258": -1.5, "0": 100}, "parameters.logit_bias", ((0, 100.0), (258, -1.5))),
     "banned_token_ids": ([258, 3, 258], "parameters.banned_token_ids", (3, 258)),
     "explain": (True, "parameters.explain", True),
+    "constraint": (
+        {"regex": "a+"},
+        "constraint",
+        MODEL.constraints.compiled(ConstraintSpec.regex("a+"), ()),
+    ),
     "session_id": ("a-b.C_9", "session_id", "a-b.C_9"),
     "use_cache": (False, "use_cache", False),
     "deadline_ms": (1500, "deadline_s", 1.5),
@@ -58,10 +64,14 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
 REFUSED: Mapping[str, Any] = {
     "beam_width": 2,
     "length_penalty": 1.0,
-    "constraint": {"regex": "a+"},
     "speculation": "prompt_lookup",
     "resume": {"token_ids": [5]},
 }
+LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
+    "logprobs": {"prompt": False},
+    "constraint": {"json_schema": None, "choice": None, "grammar": None},
+}
+"""What is echoed beside the value that was given."""
 SPECIAL = {"model"}
 """Changes nothing of the request: only the served name is accepted."""
 
@@ -268,7 +278,7 @@ def test_parameters_echo_every_field_but_the_prompt() -> None:
 @pytest.mark.parametrize("name", sorted(set(EFFECTS) - set(PROMPTS)))
 def test_parameters_echo_what_was_given(name: str) -> None:
     value = EFFECTS[name][0]
-    expected = {**value, "prompt": False} if name == "logprobs" else value
+    expected = {**value, **LEFT_OUT[name]} if name in LEFT_OUT else value
 
     assert expected == json.loads(json.dumps(ask({**BASE, name: value}).parameters[name]))
 
