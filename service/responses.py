@@ -49,6 +49,7 @@ class GenerateAnswer:
             "id": event.request_id,
             "model": self._service.model.name,
             **({"choices": completions} if several else _without_index(completions[0])),
+            **({} if event.stopped is None else {"stopped": event.stopped}),
             "prompt_logprobs": self._prompt(event.prompt),
             "usage": asdict(event.usage),
             "seed": self._asked.request.parameters.seed,
@@ -63,11 +64,13 @@ class GenerateAnswer:
         }
 
     def _completion(self, completion: Completion) -> dict[str, Any]:
+        beam = {} if completion.score is None else {"logprob": completion.logprob, "score": completion.score}
         return {
             "index": completion.index,
             "text": completion.text,
             **self._tokens(completion.tokens),
             "finish_reason": completion.finish_reason,
+            **beam,
         }
 
     def _prompt(self, tokens: Sequence[TokenRecord]) -> list[Any] | None:

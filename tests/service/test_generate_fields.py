@@ -37,6 +37,7 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
     "top_k": (4, "parameters.top_k", 4),
     "top_p": (0.5, "parameters.top_p", 0.5),
     "min_p": (0.1, "parameters.min_p", 0.1),
+    "beam_width": (3, "parameters.beam_width", 3),
     "num_return": (2, "sample_count", 2),
     "seed": (2**63 - 1, "parameters.seed", 2**63 - 1),
     "stop": (["a", "é" * 64], "parameters.stop", ("a", "é" * 64)),
@@ -62,8 +63,6 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
 }
 # Fields that take one value only yet: another value of their type.
 REFUSED: Mapping[str, Any] = {
-    "beam_width": 2,
-    "length_penalty": 1.0,
     "speculation": "prompt_lookup",
     "resume": {"token_ids": [5]},
 }
@@ -72,8 +71,8 @@ LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "constraint": {"json_schema": None, "choice": None, "grammar": None},
 }
 """What is echoed beside the value that was given."""
-SPECIAL = {"model"}
-"""Changes nothing of the request: only the served name is accepted."""
+SPECIAL = {"model", "length_penalty"}
+"""The first changes nothing, as only the served name is accepted; the second needs beams (`test_beam_fields`)."""
 
 
 def ask(fields: Mapping[str, Any], context_length: int = CONTEXT_LENGTH) -> Asked:
