@@ -15,7 +15,7 @@ import httpx
 
 from service.event_stream import EventStreamDecoder
 from service.generate_fields import GenerateFields
-from service.request import CacheReport, SessionInfo, Timings, Usage
+from service.request import CacheReport, SessionInfo, SpeculationReport, Timings, Usage
 
 Answer = TypeVar("Answer")
 DONE = "[DONE]"
@@ -79,6 +79,7 @@ class Response:
     usage: Usage
     cache: CacheReport
     timings: Timings
+    speculation: SpeculationReport
     reproducibility: Mapping[str, Any]
     raw: Mapping[str, Any]
 
@@ -153,6 +154,7 @@ def read_response(answer: Mapping[str, Any]) -> Response:
         usage=_known(Usage, answer["usage"]),
         cache=_known(CacheReport, answer["cache"]),
         timings=_known(Timings, answer["timings"]),
+        speculation=_known(SpeculationReport, answer.get("speculation", {})),
         reproducibility=answer["reproducibility"],
         raw=answer,
     )

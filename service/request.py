@@ -4,7 +4,7 @@ Knows nothing of HTTP, text schemas or tensors.
 Always: every accepted request is answered by exactly one `Finished` or `Failed`, after any number of `Delta`s.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from model.decoding.params import DecodingParameters, Explanation, TokenLogprob
@@ -66,6 +66,14 @@ class CacheReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculationReport:
+    """Tokens guessed ahead over all samples, and those of them that became part of a text."""
+
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """Seconds in the queue, in the prompt and in the generated tokens."""
 
@@ -106,6 +114,7 @@ class Finished:
     timings: Timings
     prompt: tuple[TokenRecord, ...] = ()
     """The prompt's tokens from its second on, when their log-probabilities were asked for."""
+    speculation: SpeculationReport = field(default_factory=SpeculationReport)
 
 
 FailureCode = Literal["cancelled", "deadline_exceeded", "numerical_error", "engine_failed", "engine_stopped"]

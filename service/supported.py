@@ -12,7 +12,6 @@ GENERATE_VALUES: Mapping[str, tuple[Any, ...]] = {
     "beam_width": (1,),
     "length_penalty": (0,),
     "constraint": (None,),
-    "speculation": ("off", "auto"),
     "resume": (None,),
 }
 """Fields of `/generate` that take only some of their values yet."""
