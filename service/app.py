@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from service import __version__, openai_routes, routes
 from service.context import Service
+from service.cors import CrossOrigin
 from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
 from service.middleware import Door, request_id_of
 from service.routes import json_response
@@ -33,6 +34,8 @@ def create_app(service: Service) -> FastAPI:
     methods = _methods_by_path([*routes.router.routes, *openai_routes.router.routes])
     app.state.methods = methods
     app.add_middleware(Door, metrics=service.metrics, routes=frozenset(methods))
+    if service.settings.cors_origin:
+        app.add_middleware(CrossOrigin, origins=service.settings.cors_origin)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)

@@ -16,11 +16,10 @@ from model.tokenizer import UnencodableText
 from service.context import ServedModel
 from service.errors import InvalidField, NotFound
 from service.request import GenerationRequest
-from service.schemas import CompletionRequest, GenerateRequest
-from service.supported import COMPLETION_VALUES, GENERATE_VALUES, refuse_unsupported
+from service.schemas import GenerateRequest
+from service.supported import GENERATE_VALUES, refuse_unsupported
 
 DEFAULT_NEW_TOKENS = 256
-DEFAULT_COMPLETION_TOKENS = 16
 MAX_STOP_BYTES = 128
 MAX_REASON_LENGTH = 200
 DRAWN_SEED_BITS = 53
@@ -36,43 +35,18 @@ class Asked:
     parameters: Mapping[str, Any]
 
 
-def read_generate(body: GenerateRequest, model: ServedModel, context_length: int, request_id: str) -> Asked:
-    """Raises InvalidField and NotFound."""
-    refuse_unsupported(body, GENERATE_VALUES)
-    return _asked(body, model, context_length, request_id, DEFAULT_NEW_TOKENS)
-
-
-def read_completion(body: CompletionRequest, model: ServedModel, context_length: int, request_id: str) -> Asked:
-    """Raises InvalidField and NotFound; fields have the names of `/generate`, see `completion_name`."""
-    refuse_unsupported(body, COMPLETION_VALUES)
-    if body.stream_options is not None and not body.stream:
-        raise InvalidField("stream_options needs stream to be true", code="invalid_combination", param="stream_options")
-    same = GenerateRequest.model_validate(
-        {
-            "prompt": body.prompt,
-            "model": body.model,
-            "max_new_tokens": body.max_tokens,
-            "temperature": body.temperature,
-            "top_p": body.top_p,
-            "seed": body.seed,
-            "stop": body.stop or (),
-            "ignore_eos": body.ignore_eos,
-            "stream": bool(body.stream),
-        }
-    )
-    return _asked(same, model, context_length, request_id, DEFAULT_COMPLETION_TOKENS)
-
-
-def completion_error(error: InvalidField) -> InvalidField:
-    """The same error in the words of `/v1/completions`."""
-    message = error.message.replace("max_new_tokens", "max_tokens")
-    param = "max_tokens" if error.param == "max_new_tokens" else error.param
-    return InvalidField(message, code=error.code, param=param, allowed=error.allowed)
-
-
-def _asked(
-    body: GenerateRequest, model: ServedModel, context_length: int, request_id: str, default_new_tokens: int
+def read_generate(
+    body: GenerateRequest,
+    model: ServedModel,
+    context_length: int,
+    request_id: str,
+    default_new_tokens: int = DEFAULT_NEW_TOKENS,
 ) -> Asked:
+    """A request without a limit gets `default_new_tokens`, or what is left of the context.
+
+    Raises InvalidField and NotFound.
+    """
+    refuse_unsupported(body, GENERATE_VALUES)
     if body.model not in (None, model.name):
         raise NotFound("there is no such model", code="model_not_found", param="model", allowed=[model.name])
     _check_tokens(body, model.tokenizer.vocabulary_size)

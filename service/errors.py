@@ -2,6 +2,7 @@
 
 ServiceError
 ├── BadJson            400  the body is not the JSON it claims to be
+├── OriginRefused      403  a browser's page of another origin may not call
 ├── NotFound           404  no such route, model or session
 ├── MethodNotAllowed   405
 ├── RequestTimeout     408  the body did not arrive in time; the connection ends
@@ -46,6 +47,10 @@ class ServiceError(Exception):
 
 class BadJson(ServiceError):
     status, type, code = 400, "invalid_request_error", "invalid_json"
+
+
+class OriginRefused(ServiceError):
+    status, type, code = 403, "permission_error", "origin_refused"
 
 
 class NotFound(ServiceError):

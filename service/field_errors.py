@@ -27,11 +27,12 @@ _CODES = {
     "literal_error": "invalid_value",
     "string_pattern_mismatch": "invalid_value",
 }
-_OWN_CODES = {"role": "invalid_role", "session_id": "invalid_session_id"}
+_OWN_CODES = {"role": "invalid_role", "session_id": "invalid_session_id", "type": "unsupported_value"}
 """Fields whose bad values have a code of their own."""
 _LIMITS = (
     "type",
     "enum",
+    "const",
     "minimum",
     "exclusiveMinimum",
     "maximum",
@@ -64,7 +65,7 @@ def field_schema(schema: Schema, place: Place) -> Schema:
     """What the schema says about one place of the body; null is left out."""
     for step in place:
         if isinstance(step, int):
-            schema = schema.get("items", {})
+            schema = next((kind["items"] for kind in _kinds(schema) if "items" in kind), {})
         else:
             schema = schema.get("properties", {}).get(step) or schema.get("additionalProperties") or {}
         schema = without_null(schema)
@@ -72,15 +73,24 @@ def field_schema(schema: Schema, place: Place) -> Schema:
 
 
 def without_null(schema: Schema) -> Schema:
-    """The schema of an optional field's values."""
-    for choice in schema.get("anyOf", ()):
-        if choice.get("type") != "null":
-            return {**schema, **choice}
-    return schema
+    """The schema of an optional field's values; `anyOf` is left only where they are of several kinds."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
+    if len(kinds) > 1:
+        return {**schema, "anyOf": kinds}
+    rest = {name: value for name, value in schema.items() if name != "anyOf"}
+    return rest | dict(kinds[0]) if kinds else schema
+
+
+def _kinds(schema: Schema) -> Sequence[Schema]:
+    """The schemas of which a value meets one."""
+    kinds: Sequence[Schema] = schema.get("anyOf") or [schema]
+    return kinds
 
 
 def limits(schema: Schema) -> dict[str, Any]:
     """The type and limits, in the words of JSON schema."""
+    if len(kinds := _kinds(schema)) > 1:
+        return {"anyOf": [limits(kind) for kind in kinds]}
     found = {name: schema[name] for name in _LIMITS if name in schema}
     if "items" in schema:
         found["items"] = limits(schema["items"])
@@ -90,18 +100,23 @@ def limits(schema: Schema) -> dict[str, Any]:
 def describe(schema: Schema) -> str:
     """The type and range of a field in a few words."""
     schema = without_null(schema)
-    if "enum" in schema:
-        return "one of " + ", ".join(schema["enum"])
+    if len(kinds := _kinds(schema)) > 1:
+        return ", or ".join(map(describe, kinds))
     kind = schema.get("type")
-    if kind in ("integer", "number"):
-        return f"{kind} {_range(schema)}".rstrip()
     if kind == "array":
         return _counted("list", schema.get("minItems"), schema.get("maxItems")) + _each(schema["items"])
-    if kind == "object":
-        return _object(schema)
+    return _object(schema) if kind == "object" else _scalar(schema)
+
+
+def _scalar(schema: Schema) -> str:
+    kind = schema.get("type", "anything")
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return "one of " + ", ".join(schema["enum"])
     if kind == "string":
         return "non-empty string" if schema.get("minLength") else "string"
-    return "anything" if kind is None else str(kind)
+    return f"{kind} {_range(schema)}".rstrip() if kind in ("integer", "number") else str(kind)
 
 
 def _message(code: str, param: str | None, field: Schema) -> str:

@@ -28,8 +28,12 @@ def request_id_of(scope: Scope) -> str:
     return str(scope["state"]["request_id"])
 
 
+def new_request_id() -> str:
+    return secrets.token_hex(16)
+
+
 class Door:
-    """The outermost layer of the app."""
+    """The outermost layer of the app, but for the one that speaks to browsers."""
 
     def __init__(self, app: App, metrics: Metrics, routes: frozenset[str]) -> None:
         """`routes` are the path templates that may become labels."""
@@ -41,7 +45,7 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = secrets.token_hex(16)
+        request_id = new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
         status: int | None = None
 

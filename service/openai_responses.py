@@ -1,58 +1,131 @@
-"""From events to the JSON of `POST /v1/completions`, in OpenAI's names.
+"""From events to the JSON of OpenAI's routes, in OpenAI's names.
 
-Always: a stream is text chunks, one chunk with the finish reason, and then the usage where it was asked for.
+Always: a stream is text chunks, one chunk with the finish reason for each index, and then the usage where it was
+asked for; every choice and every chunk names its index.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from time import time
-from typing import Any
+from typing import Any, ClassVar
 
 from service.context import Service
-from service.domain import Asked
-from service.request import Delta, Finished, FinishReason, Usage
+from service.openai_domain import OpenAIAsked
+from service.openai_logprobs import CompletionLogprobs, chat_logprobs
+from service.request import Completion, Delta, Finished, FinishReason, Usage
 
 _FINISH: Mapping[FinishReason, str] = {"eos": "stop", "stop": "stop", "length": "length", "deadline": "length"}
 
+Json = dict[str, Any]
 
-class CompletionAnswer:
-    """The answer to one request of `/v1/completions`, whole or in chunks."""
 
-    def __init__(self, service: Service, asked: Asked, *, include_usage: bool) -> None:
+class OpenAIAnswer(ABC):
+    """The answer to one request, whole or in chunks."""
+
+    ID: ClassVar[str]
+    WHOLE: ClassVar[str]
+    CHUNK: ClassVar[str]
+
+    def __init__(self, service: Service, what: OpenAIAsked) -> None:
+        request = what.asked.request
+        self._tokenizer = service.model.tokenizer
+        self._with_logprobs = request.parameters.logprobs is not None
+        self._sample_count = request.sample_count
+        self._include_usage = what.include_usage
         self._head = {
-            "id": f"cmpl-{asked.request.id}",
-            "object": "text_completion",
+            "id": f"{self.ID}-{request.id}",
             "created": int(time()),
             "model": service.model.name,
             "system_fingerprint": service.engine_info.fingerprint,
-            "seed": asked.request.parameters.seed,
+            "seed": request.parameters.seed,
         }
-        self._include_usage = include_usage
 
-    def delta(self, delta: Delta) -> dict[str, Any]:
-        return self._chunk([_choice(delta.text, None)])
+    def first_chunks(self) -> list[Json]:
+        """What comes before the first text."""
+        return []
 
-    def last_chunks(self, event: Finished) -> list[dict[str, Any]]:
+    def delta(self, delta: Delta) -> Json:
+        return self._chunk(delta.index, self._piece(delta), None)
+
+    def last_chunks(self, event: Finished) -> list[Json]:
         """What follows the last text."""
-        chunks = [self._chunk([_choice("", _FINISH[event.completions[0].finish_reason])])]
+        chunks = [self._chunk(done.index, self._nothing(), done.finish_reason) for done in event.completions]
         if self._include_usage:
-            chunks.append(self._head | {"choices": [], "usage": _usage(event.usage)})
+            chunks.append(self._head | {"object": self.CHUNK, "choices": [], "usage": _usage(event.usage)})
         return chunks
 
-    def whole(self, event: Finished) -> dict[str, Any]:
-        completion = event.completions[0]
-        choice = _choice(completion.text, _FINISH[completion.finish_reason])
-        return self._head | {"choices": [choice], "usage": _usage(event.usage)}
+    def whole(self, event: Finished) -> Json:
+        choices = [_choice(done.index, self._text(done), done.finish_reason) for done in event.completions]
+        return self._head | {"object": self.WHOLE, "choices": choices, "usage": _usage(event.usage)}
 
-    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _chunk(self, index: int, content: Json, finish_reason: FinishReason | None) -> Json:
         usage = {"usage": None} if self._include_usage else {}
-        return self._head | {"choices": choices} | usage
+        return self._head | {"object": self.CHUNK, "choices": [_choice(index, content, finish_reason)]} | usage
+
+    @abstractmethod
+    def _text(self, completion: Completion) -> Json:
+        """What a whole choice holds of a text."""
+
+    @abstractmethod
+    def _piece(self, delta: Delta) -> Json:
+        """What a chunk's choice holds of a piece of text."""
+
+    @abstractmethod
+    def _nothing(self) -> Json:
+        """What a chunk's choice holds when no text is left."""
 
 
-def _choice(text: str, finish_reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish_reason}
+class CompletionAnswer(OpenAIAnswer):
+    """The answer of `/v1/completions`."""
+
+    ID, WHOLE, CHUNK = "cmpl", "text_completion", "text_completion"
+
+    def __init__(self, service: Service, what: OpenAIAsked) -> None:
+        super().__init__(service, what)
+        self._logprobs = [CompletionLogprobs(self._tokenizer) for _ in range(self._sample_count)]
+
+    def _text(self, completion: Completion) -> Json:
+        return self._written(completion)
+
+    def _piece(self, delta: Delta) -> Json:
+        return self._written(delta)
+
+    def _nothing(self) -> Json:
+        return {"text": "", "logprobs": None}
+
+    def _written(self, part: Completion | Delta) -> Json:
+        logprobs = self._logprobs[part.index].next(part.text, part.tokens) if self._with_logprobs else None
+        return {"text": part.text, "logprobs": logprobs}
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+class ChatAnswer(OpenAIAnswer):
+    """The answer of `/v1/chat/completions`."""
+
+    ID, WHOLE, CHUNK = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def first_chunks(self) -> list[Json]:
+        opening = {"delta": {"role": "assistant", "content": "", "refusal": None}, "logprobs": None}
+        return [self._chunk(index, opening, None) for index in range(self._sample_count)]
+
+    def _text(self, completion: Completion) -> Json:
+        message = {"role": "assistant", "content": completion.text, "refusal": None}
+        return {"message": message, "logprobs": self._chances(completion)}
+
+    def _piece(self, delta: Delta) -> Json:
+        return {"delta": {"content": delta.text}, "logprobs": self._chances(delta)}
+
+    def _nothing(self) -> Json:
+        return {"delta": {}, "logprobs": None}
+
+    def _chances(self, part: Completion | Delta) -> Json | None:
+        return chat_logprobs(self._tokenizer, part.tokens) if self._with_logprobs else None
+
+
+def _choice(index: int, content: Json, finish_reason: FinishReason | None) -> Json:
+    return {"index": index, **content, "finish_reason": None if finish_reason is None else _FINISH[finish_reason]}
+
+
+def _usage(usage: Usage) -> Json:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.generated_tokens,

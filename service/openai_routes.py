@@ -1,38 +1,49 @@
-"""The routes that OpenAI's clients and common load clients speak: models, and completions in their plain form.
+"""The routes that OpenAI's clients speak: models, completions and chats.
 
-Knows OpenAI's names; everything else is that of the native routes.
+Knows OpenAI's paths; everything else is that of the native routes.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
 from service import sse
-from service.context import Service
-from service.domain import Asked, completion_error, read_completion
-from service.errors import InvalidField, NotFound
+from service.context import ServedModel, Service
+from service.errors import NotFound
 from service.exchange import begin_stream, read_beside, whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
-from service.openai_responses import CompletionAnswer
+from service.openai_domain import OpenAIAsked, in_words_of, read_chat, read_completion
+from service.openai_responses import ChatAnswer, CompletionAnswer, OpenAIAnswer
+from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
 from service.request import Delta, Finished
 from service.routes import body_of, documented, json_response, service_of
-from service.schemas import CompletionRequest, read
+from service.schemas import read
 
 router = APIRouter(prefix="/v1")
 
+OneBody = TypeVar("OneBody", bound=OpenAIBody)
+Reader = Callable[[OneBody, ServedModel, int, str], OpenAIAsked]
 
-class CompletionStream:
-    """The chunks of `/v1/completions`."""
 
-    def __init__(self, answer: CompletionAnswer) -> None:
+class OpenAIStream:
+    """The chunks of one answer."""
+
+    def __init__(self, answer: OpenAIAnswer) -> None:
         self._answer = answer
+        self._first = answer.first_chunks()
 
     def delta(self, delta: Delta) -> bytes:
-        return sse.event(self._answer.delta(delta))
+        return self._events([self._answer.delta(delta)])
 
     def finished(self, event: Finished) -> bytes:
-        return b"".join(sse.event(chunk) for chunk in self._answer.last_chunks(event))
+        return self._events(self._answer.last_chunks(event))
+
+    def _events(self, chunks: list[dict[str, Any]]) -> bytes:
+        """The chunks as events, after what must come first."""
+        first, self._first = self._first, []
+        return b"".join(map(sse.event, [*first, *chunks]))
 
 
 @router.get("/models")
@@ -46,31 +57,40 @@ async def describe_model(request: Request, model_id: str) -> Response:
     """One served model."""
     service = service_of(request)
     if model_id != service.model.name:
-        raise NotFound("there is no such model", code="model_not_found", allowed=[service.model.name])
+        raise NotFound("there is no such model", code="model_not_found", param="model", allowed=[service.model.name])
     return json_response(_model(service))
 
 
 @router.post("/completions", openapi_extra=documented(CompletionRequest))
 async def complete(request: Request) -> Response:
     """Continue a prompt, as JSON or as a stream of chunks."""
+    return await _answer(request, CompletionRequest, read_completion, CompletionAnswer)
+
+
+@router.post("/chat/completions", openapi_extra=documented(ChatRequest))
+async def chat(request: Request) -> Response:
+    """Answer a conversation, as JSON or as a stream of chunks."""
+    return await _answer(request, ChatRequest, read_chat, ChatAnswer)
+
+
+async def _answer(
+    request: Request, kind: type[OneBody], read_body: Reader[OneBody], form: type[OpenAIAnswer]
+) -> Response:
     service = service_of(request)
     request_id = request_id_of(request.scope)
 
-    def asked(raw: bytes) -> tuple[Asked, bool]:
-        body = read(CompletionRequest, parse(raw))
-        what = read_completion(body, service.model, service.engine_info.context_length, request_id)
-        return what, body.stream_options is not None and body.stream_options.include_usage
+    def asked(raw: bytes) -> OpenAIAsked:
+        body = read(kind, parse(raw))
+        return read_body(body, service.model, service.engine_info.context_length, request_id)
 
-    try:
-        what, include_usage = await read_beside(asked, await body_of(request))
-        ticket = service.runtime.submit(what.request)
-    except InvalidField as error:
-        raise completion_error(error) from error
-    answer = CompletionAnswer(service, what, include_usage=include_usage)
-    if not what.request.streams:
+    what = await read_beside(asked, await body_of(request))
+    with in_words_of(what.names):
+        ticket = service.runtime.submit(what.asked.request)
+    answer = form(service, what)
+    if not what.asked.request.streams:
         return json_response(answer.whole(await whole_answer(ticket, request.receive)))
-    form = CompletionStream(answer)
-    return await begin_stream(ticket, request.receive, form, request_id, service.settings.keep_alive_s)
+    stream = OpenAIStream(answer)
+    return await begin_stream(ticket, request.receive, stream, request_id, service.settings.keep_alive_s)
 
 
 def _model(service: Service) -> dict[str, Any]:

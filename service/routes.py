@@ -30,8 +30,8 @@ from service.request import (
 from service.responses import GenerateAnswer
 from service.schemas import Body, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest, read, schema
 
-NOT_IN_INFO = {"model", "draft", "cache_folder", "host", "port", "engine", "max_queue_tokens"}
-"""Settings that are paths and addresses of this machine, or that `engine` shows as they took effect."""
+NOT_IN_INFO = {"model", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
+"""Settings that are paths and addresses, or that `engine` shows as they took effect."""
 
 router = APIRouter()
 

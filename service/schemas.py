@@ -1,4 +1,4 @@
-"""What callers may write in a request body: names, types, ranges, defaults and their meaning.
+"""What callers may write in a body of our own routes: names, types, ranges, defaults and their meaning.
 
 Knows the wire and nothing of tokens. Values whose limits depend on the model are checked in `service.domain`.
 Always: a field that is not named here is an error, no value is converted, and every message leaves the value out.
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.field_errors import invalid_field
 
@@ -24,7 +24,10 @@ Items = Annotated[tuple[Item, ...], Field(strict=False, fail_fast=True)]
 TokenId = Annotated[int, Field(ge=0)]
 StopString = Annotated[str, Field(min_length=1)]
 SessionId = Annotated[str, Field(pattern=SESSION_ID_PATTERN)]
+Stops = Annotated[Items[StopString], Field(max_length=MAX_STOPS)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+NewTokens = Annotated[int, Field(ge=1)]
+ReturnCount = Annotated[int, Field(ge=1, le=16)]
 
 
 class Body(BaseModel):
@@ -65,8 +68,8 @@ class Resume(Body):
     token_ids: Items[TokenId] = Field(description="The generated ids that already arrived.")
 
 
-class GenerateRequest(Body):
-    """The body of `POST /generate`."""
+class PromptFields(Body):
+    """What is to be continued; one of these."""
 
     prompt: str | None = Field(
         None, min_length=1, description="The text to continue. Exactly one of the first three fields is needed."
@@ -80,14 +83,18 @@ class GenerateRequest(Body):
         max_length=MAX_MESSAGES,
         description="A conversation, `{role, content}` each, put into the model's chat template.",
     )
+
+
+class DecodingFields(Body):
+    """Fields that have the same name and meaning on every route that generates."""
+
     model: str | None = Field(
         None,
         description="A served name, as `GET /v1/models` lists them.",
         json_schema_extra={"x-default": "the served model"},
     )
-    max_new_tokens: int | None = Field(
+    max_new_tokens: NewTokens | None = Field(
         None,
-        ge=1,
         description="Most tokens to generate. When given, the prompt and it must fit the context.",
         json_schema_extra={"x-default": "256, or what is left of the context"},
     )
@@ -126,7 +133,6 @@ class GenerateRequest(Body):
     length_penalty: float = Field(
         0, ge=-2, le=5, description="A beam's score is its log-probability over its length to this power."
     )
-    num_return: int = Field(1, ge=1, le=16, description="How many texts to return; they share the work of the prompt.")
     seed: int | None = Field(
         None,
         ge=0,
@@ -142,20 +148,12 @@ class GenerateRequest(Body):
     frequency_penalty: float = Field(
         0, ge=-2, le=2, description="Taken from a token's logit each time it was generated."
     )
-    stop: Items[StopString] = Field(
-        (),
-        max_length=MAX_STOPS,
-        description="The text ends before the first of these; each has at most 128 bytes.",
-    )
     stop_token_ids: Items[TokenId] = Field((), max_length=64, description="Token ids that end the text.")
     ignore_eos: bool = Field(False, description="Treat the end-of-text token as any other.")
     logit_bias: dict[str, Bias] = Field(
         default_factory=dict, max_length=1024, description="Added to the logits of these token ids."
     )
     banned_token_ids: Items[TokenId] = Field((), max_length=1024, description="Token ids that are never generated.")
-    logprobs: Logprobs | None = Field(
-        None, description="Return log-probabilities: `top` more per token, `of` the model or of what was sampled."
-    )
     constraint: Constraint | None = Field(None, description="The form that the text must have.")
     session_id: SessionId | None = Field(
         None, description="A session to continue, or the name of a new one: its cache stays warm between turns."
@@ -164,12 +162,25 @@ class GenerateRequest(Body):
     speculation: Literal["off", "prompt_lookup", "draft", "auto"] = Field(
         "auto", description="How tokens are guessed ahead."
     )
-    resume: Resume | None = Field(None, description="Go on after token ids that already arrived.")
     deadline_ms: int | None = Field(
         None, ge=1, description="Milliseconds after which the text ends as it is, or 504 when there is none yet."
     )
-    explain: bool = Field(False, description="Return what each step of the decoding did.")
     stream: bool = Field(False, description="Answer with server-sent events while the text is made.")
+
+
+class GenerateRequest(DecodingFields, PromptFields):
+    """The body of `POST /generate`."""
+
+    num_return: ReturnCount = Field(1, description="How many texts to return; they share the work of the prompt.")
+    stop: Stops = Field(
+        (),
+        description="The text ends before the first of these; each has at most 128 bytes.",
+    )
+    logprobs: Logprobs | None = Field(
+        None, description="Return log-probabilities: `top` more per token, `of` the model or of what was sampled."
+    )
+    resume: Resume | None = Field(None, description="Go on after token ids that already arrived.")
+    explain: bool = Field(False, description="Return what each step of the decoding did.")
 
 
 class TokenizeRequest(Body):
@@ -188,68 +199,6 @@ class ForkRequest(Body):
     """The body of `POST /sessions/{session_id}/fork`."""
 
     session_id: SessionId = Field(description="The name of the new session.")
-
-
-class StreamOptions(Body):
-    """What else a stream of `/v1/completions` carries."""
-
-    include_usage: bool = Field(False, description="End with a chunk that counts the tokens.")
-
-
-def _as_list(stop: Any) -> Any:
-    return [stop] if isinstance(stop, str) else stop
-
-
-class CompletionRequest(Body):
-    """The body of `POST /v1/completions`. OpenAI's fields, and two that load clients send: `ignore_eos` and
-    `repetition_penalty`."""
-
-    prompt: str = Field(min_length=1, description="The text to continue.")
-    model: str | None = Field(None, description="A served name; without it the served model.")
-    max_tokens: int | None = Field(
-        None,
-        ge=1,
-        description="Most tokens to generate.",
-        json_schema_extra={"x-default": "16, or what is left of the context"},
-    )
-    temperature: float | None = Field(
-        None,
-        ge=0,
-        le=2,
-        description="0 always takes the likeliest token.",
-        json_schema_extra={"x-default": MODELS_OWN + "1"},
-    )
-    top_p: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Draw among the fewest tokens whose probabilities sum to this.",
-        json_schema_extra={"x-default": MODELS_OWN + "1"},
-    )
-    seed: int | None = Field(
-        None, ge=0, le=MAX_SEED, description="The same request with the same seed gives the same text."
-    )
-    stop: Annotated[Items[StopString] | None, BeforeValidator(_as_list)] = Field(
-        None, max_length=MAX_STOPS, description="A text, or a list of texts, before which the answer ends."
-    )
-    stream: bool | None = Field(None, description="Answer with server-sent events.")
-    stream_options: StreamOptions | None = Field(None, description="Only with `stream`.")
-    ignore_eos: bool = Field(False, description="Treat the end-of-text token as any other.")
-    n: int | None = Field(None, ge=1, le=128, description="How many texts to return.")
-    best_of: int | None = Field(None, ge=1, le=128, description="How many texts to choose from.")
-    echo: bool | None = Field(None, description="Whether the prompt is returned too.")
-    logprobs: int | None = Field(None, ge=0, le=5, description="How many log-probabilities to return.")
-    suffix: str | None = Field(None, description="The text that follows the completion.")
-    repetition_penalty: float | None = Field(None, gt=0, le=2, description="As in `/generate`.")
-    presence_penalty: float | None = Field(None, ge=-2, le=2, description="As in `/generate`.")
-    frequency_penalty: float | None = Field(None, ge=-2, le=2, description="As in `/generate`.")
-    logit_bias: dict[str, Bias] | None = Field(None, max_length=1024, description="As in `/generate`.")
-    user: Any = Field(None, description="Changes nothing.")
-    store: Any = Field(None, description="Changes nothing.")
-    metadata: Any = Field(None, description="Changes nothing.")
-    service_tier: Any = Field(None, description="Changes nothing.")
-    safety_identifier: Any = Field(None, description="Changes nothing.")
-    prompt_cache_key: Any = Field(None, description="Changes nothing.")
 
 
 Read = TypeVar("Read", bound=Body)

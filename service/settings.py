@@ -6,16 +6,19 @@ written here and nowhere else.
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 PREFIX = "TANE_"
+ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?")
+"""As browsers write one: in lower case, without a path."""
 
 
 class SettingsError(Exception):
@@ -36,6 +39,8 @@ class Option:
     """What a value may be, in words that follow "must be"."""
     default: Any
     metavar: str
+    repeats: bool = False
+    """Whether the flag may be given several times."""
 
     @property
     def flag(self) -> str:
@@ -44,6 +49,20 @@ class Option:
     @property
     def variable(self) -> str:
         return PREFIX + self.name.upper()
+
+
+def _separate(value: Any) -> Any:
+    return value.split() if isinstance(value, str) else value
+
+
+def _check_origin(value: str) -> str:
+    if not ORIGIN.fullmatch(value):
+        raise ValueError("no origin")
+    return value
+
+
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], BeforeValidator(_separate)]
+"""In the environment they are separated by spaces."""
 
 
 class Settings(BaseModel):
@@ -91,6 +110,9 @@ class Settings(BaseModel):
     session_ttl_s: float = Field(
         default=3600.0, gt=0, description="Seconds after which an unused session is forgotten."
     )
+    cors_origin: Origins = Field(
+        default=(), description="Origin whose pages may call from a browser; may be given several times. *: every one."
+    )
     max_body_bytes: int = Field(default=2 << 20, ge=1024, description="Largest request body.")
     drain_s: float = Field(default=30.0, ge=0, description="Seconds that running requests get to finish after SIGTERM.")
     keep_alive_s: float = Field(
@@ -119,13 +141,13 @@ class Settings(BaseModel):
     def load(cls, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Self:
         """Flags that were given win over the environment. Raises SettingsError naming each bad option."""
         named = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
-        given = {name: value for name, value in flags.items() if value is not None}
+        given = {name: value for name, value in flags.items() if value not in (None, ())}
         if user_cache := environ.get("XDG_CACHE_HOME"):
             named.setdefault("cache_folder", str(Path(user_cache, "tane")))
         try:
             return cls.model_validate(named | given)
         except ValidationError as error:
-            names = [str(problem["loc"][0]) for problem in error.errors()]
+            names = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
             raise SettingsError(*(cls._problem(name, name in given) for name in names)) from None
 
     @classmethod
@@ -144,6 +166,8 @@ _NOUNS = {int: "a whole number", float: "a number", str: "text"}
 
 def _option(name: str, field: FieldInfo) -> Option:
     kind: Any = field.annotation
+    if get_origin(kind) is tuple:
+        return Option(name, field.description or "", "* or like https://example.org", field.default, "ORIGIN", True)
     if isinstance(kind, UnionType):
         kind = next(part for part in get_args(kind) if part is not type(None))
     choices = get_args(kind) if get_origin(kind) is Literal else ()

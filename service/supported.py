@@ -1,6 +1,7 @@
-"""Fields that take only some of their values yet, and the refusal of the others.
+"""Fields that take only some of their values, and the refusal of the others.
 
-Always: a field leaves these tables when every value of its type is served.
+Always: bodies of OpenAI's routes become a `GenerateRequest` first, so a field that both have stands in the first
+table only; it leaves the table when every value of its type is served.
 """
 
 from collections.abc import Mapping
@@ -8,7 +9,9 @@ from typing import Any
 
 from service.errors import InvalidField
 
-GENERATE_VALUES: Mapping[str, tuple[Any, ...]] = {
+Values = Mapping[str, tuple[Any, ...]]
+
+GENERATE_VALUES: Values = {
     "beam_width": (1,),
     "length_penalty": (0,),
     "constraint": (None,),
@@ -16,27 +19,52 @@ GENERATE_VALUES: Mapping[str, tuple[Any, ...]] = {
 }
 """Fields of `/generate` that take only some of their values yet."""
 
-COMPLETION_VALUES: Mapping[str, tuple[Any, ...]] = {
-    "n": (None, 1),
+COMPLETION_VALUES: Values = {
     "best_of": (None, 1),
-    "echo": (None, False),
-    "logprobs": (None,),
+    "echo": (False,),
     "suffix": (None,),
-    "repetition_penalty": (None, 1),
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "logit_bias": (None, {}),
+    "stream_options.include_obfuscation": (False,),
 }
-"""The same for `/v1/completions`."""
+"""Fields that `/v1/completions` alone has."""
+
+CHAT_VALUES: Values = {
+    "tools": (None,),
+    "tool_choice": (None, "none"),
+    "functions": (None,),
+    "function_call": (None, "none"),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "prediction": (None,),
+    "web_search_options": (None,),
+    "reasoning_effort": (None, "none"),
+    "verbosity": (None,),
+    "moderation": (None,),
+    "stream_options.include_obfuscation": (False,),
+}
+"""Fields that `/v1/chat/completions` alone has."""
+
+MESSAGE_VALUES: Values = {
+    "name": (None,),
+    "refusal": (None,),
+    "audio": (None,),
+    "annotations": (None, []),
+    "function_call": (None,),
+    "tool_calls": (None, []),
+    "tool_call_id": (None,),
+}
+"""Fields of one of its messages."""
 
 
-def refuse_unsupported(body: object, values: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise InvalidField for the first field whose value this server does not serve yet."""
+def refuse_unsupported(body: object, values: Values, place: str = "") -> None:
+    """Raise InvalidField for the first field whose value is not served; `place` stands before its name."""
     for path, allowed in values.items():
         value: Any = body
         for name in path.split("."):
             value = getattr(value, name) if value is not None else allowed[0]
         if value not in allowed:
             raise InvalidField(
-                f"this value of {path} is not supported yet", code="unsupported_value", param=path, allowed=allowed
+                f"this value of {place}{path} is not supported",
+                code="unsupported_value",
+                param=place + path,
+                allowed=allowed,
             )

@@ -16,9 +16,9 @@ from tests.tiny_model import write_tiny_gguf
 CONCURRENCY = ("service/runtime.py", "service/server.py", "service/exchange.py", "service/client.py", "service/cli/*")
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "fastapi": ("service/app.py", "service/*routes.py"),
-    "starlette": ("service/app.py", "service/exchange.py"),
+    "starlette": ("service/app.py", "service/cors.py", "service/exchange.py"),
     "uvicorn": ("service/server.py",),
-    "pydantic": ("service/schemas.py", "service/settings.py"),
+    "pydantic": ("service/*schemas.py", "service/settings.py"),
     "prometheus_client": ("service/metrics.py",),
     "httpx": ("service/client.py", "service/answers.py", "service/cli/load.py"),
     "click": ("service/cli/*",),

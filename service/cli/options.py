@@ -19,7 +19,7 @@ SCALARS: Mapping[str, type] = {"integer": int, "number": float, "string": str}
 
 
 def settings_options(*names: str) -> Callable[[Command], Command]:
-    """Add the options of these settings, or of all of them, to a command. They arrive as text or None."""
+    """Add the options of these settings, or of all of them, to a command. They arrive as text, tuple or None."""
     options = Settings.options()
 
     def add(command: Command) -> Command:
@@ -31,8 +31,10 @@ def settings_options(*names: str) -> Callable[[Command], Command]:
 
 
 def _click_option(option: Option) -> Callable[[Command], Command]:
-    default = "" if option.default is None else f"  [default: {option.default}]"
-    return click.option(option.flag, option.name, metavar=option.metavar, help=option.description + default)
+    default = "" if option.default in (None, ()) else f"  [default: {option.default}]"
+    return click.option(
+        option.flag, option.name, metavar=option.metavar, multiple=option.repeats, help=option.description + default
+    )
 
 
 def address(context: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -29,10 +29,10 @@ def measure(
     with served(*options) as server, count_bar("rounds over HTTP", rounds) as on_round:
         for number in range(rounds):
             for context in contexts:
-                plan = _plan(server.url, 1, context, SHORT_ANSWER, seed=number * 100_000 + context)
-                alone[context].append(_level(plan)[0])
+                seed = number * 100_000 + context
+                alone[context].append(level_of(server.url, 1, context, SHORT_ANSWER, seed=seed)[0])
             for count in streams:
-                together[count].append(_level(_plan(server.url, count, prompt, answer, seed=number * 100 + count)))
+                together[count].append(level_of(server.url, count, prompt, answer, seed=number * 100 + count))
             on_round()
     return {
         "decode": [_decode_point(context, reports) for context, reports in alone.items()],
@@ -41,8 +41,9 @@ def measure(
     }
 
 
-def _plan(url: str, streams: int, prompt: int, answer: int, *, seed: int) -> LoadPlan:
-    return LoadPlan(
+def level_of(url: str, streams: int, prompt: int, answer: int, *, seed: int) -> tuple[LevelReport, float]:
+    """So many streams at once, and this process's share of the processors' time meanwhile: 1 is one whole core."""
+    plan = LoadPlan(
         url=url,
         model=None,
         concurrency=(streams,),
@@ -53,10 +54,6 @@ def _plan(url: str, streams: int, prompt: int, answer: int, *, seed: int) -> Loa
         warmup=0,
         timeout_s=TIMEOUT_S,
     )
-
-
-def _level(plan: LoadPlan) -> tuple[LevelReport, float]:
-    """The plan's one level, and this process's share of the processors' time meanwhile: 1 is one whole core."""
     started, cpu = time.perf_counter(), time.process_time()
     (level,) = asyncio.run(run_load(plan, lambda: None)).levels
     if level.errors:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from service.request import Delta, Failed, Finished, Usage
@@ -124,26 +123,6 @@ def test_a_fork_shares_pages(live: Live) -> None:
     assert (forked.status_code, taken.status_code) == (201, 409)
     assert live.samples()["tane_kv_cache_bytes idle"] <= idle
     assert answer["cache"]["reused_tokens"] == 199
-
-
-def test_the_openai_client_completes_and_streams(live: Live) -> None:
-    client = openai.OpenAI(base_url=f"{live.url}/v1", api_key="none")
-    model = client.models.list().data[0].id
-
-    whole = client.completions.create(model=model, prompt=TEXT, max_tokens=12, temperature=0)
-    chunks = list(
-        client.completions.create(
-            model=model,
-            prompt=TEXT,
-            max_tokens=12,
-            temperature=0,
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-    )
-
-    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == whole.choices[0].text
-    assert chunks[-1].usage == whole.usage
 
 
 def test_a_client_that_goes_away_frees_its_pages(live: Live) -> None:

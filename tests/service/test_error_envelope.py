@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from service.errors import Draining, InvalidField, Overloaded, ServiceError, SessionBusy
+from service.openai_schemas import ChatRequest, CompletionRequest
 from service.request import GenerationRequest
-from service.schemas import Body, CompletionRequest, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest
+from service.schemas import Body, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest
 from service.settings import Settings
 from tests.fake_runtime import FakeRuntime, failing, make_service
 from tests.service.door import JSON, Client
@@ -20,14 +21,17 @@ BODIES: dict[str, dict[str, Any]] = {
     "/detokenize": {"token_ids": [5]},
     "/sessions/known/fork": {"session_id": "child"},
     "/v1/completions": {"prompt": "abc"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "abc"}]},
 }
 ROUTES = tuple(BODIES)
+GENERATING = ("/generate", "/v1/completions", "/v1/chat/completions")
 SCHEMAS: dict[str, type[Body]] = {
     "/generate": GenerateRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
     "/sessions/known/fork": ForkRequest,
     "/v1/completions": CompletionRequest,
+    "/v1/chat/completions": ChatRequest,
 }
 WRONG_TYPES: dict[str, tuple[str, Any]] = {
     "/generate": ("temperature", "hot"),
@@ -35,11 +39,13 @@ WRONG_TYPES: dict[str, tuple[str, Any]] = {
     "/detokenize": ("token_ids", "abc"),
     "/sessions/known/fork": ("session_id", 5),
     "/v1/completions": ("max_tokens", True),
+    "/v1/chat/completions": ("messages", "hello"),
 }
 OUT_OF_RANGE: dict[str, tuple[str, Any]] = {
     "/generate": ("top_p", 1.5),
     "/detokenize": ("token_ids", [259]),
     "/v1/completions": ("max_tokens", 0),
+    "/v1/chat/completions": ("top_logprobs", 21),
 }
 UNREADABLE = [
     (b'{"temperature":NaN}', "invalid_json"),
@@ -125,9 +131,11 @@ def test_a_value_out_of_range_is_a_bad_value(client: Client, route: str) -> None
     assert (bad_value_status(route), "out_of_range") == (answer.status, answer.error["code"])
 
 
-@pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
+@pytest.mark.parametrize("route", GENERATING)
 def test_a_number_too_large_for_a_float_is_not_finite(client: Client, route: str) -> None:
-    answer = client.post(route, b'{"prompt":"a","temperature":1e400}')
+    body = json.dumps(BODIES[route] | {"temperature": 1}).replace('"temperature": 1', '"temperature": 1e400')
+
+    answer = client.post(route, body.encode())
 
     assert (bad_value_status(route), "not_finite") == (answer.status, answer.error["code"])
 
@@ -139,11 +147,11 @@ def test_a_prompt_that_is_too_long_is_a_bad_value(client: Client, route: str) ->
     assert (bad_value_status(route), "context_length_exceeded") == (answer.status, answer.error["code"])
 
 
-@pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
+@pytest.mark.parametrize("route", GENERATING)
 def test_an_unknown_model_is_404(client: Client, route: str) -> None:
-    answer = client.post(route, {"prompt": "a", "model": "gpt-4"})
+    answer = client.post(route, {**BODIES[route], "model": "gpt-4"})
 
-    assert (404, "model_not_found") == (answer.status, answer.error["code"])
+    assert (404, "model_not_found", "model") == (answer.status, answer.error["code"], answer.error["param"])
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -212,6 +220,7 @@ def test_an_unknown_path_is_404(client: Client, path: str) -> None:
         ("PUT", "/sessions/known", "DELETE, GET"),
         ("POST", "/metrics", "GET"),
         ("FOO", "/v1/completions", "POST"),
+        ("GET", "/v1/chat/completions", "POST"),
     ],
 )
 def test_another_method_is_405_and_says_which(client: Client, method: str, path: str, allow: str) -> None:
@@ -224,7 +233,7 @@ def test_another_method_is_405_and_says_which(client: Client, method: str, path:
     )
 
 
-@pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
+@pytest.mark.parametrize("route", GENERATING)
 @pytest.mark.parametrize(
     ("refusal", "expected"),
     [
@@ -241,7 +250,7 @@ def test_a_refusal_has_its_own_status_before_any_stream(
     assert isinstance(runtime, FakeRuntime)
     runtime.refusal = refusal
 
-    answer = client.post(route, {"prompt": "a", "stream": stream})
+    answer = client.post(route, {**BODIES[route], "stream": stream})
 
     assert expected == (answer.status, answer.error["code"])
 
@@ -255,21 +264,32 @@ def test_overload_says_when_to_come_back(client: Client, seconds: int | None, he
     assert header == client.post("/generate", {"prompt": "a"}).headers["retry-after"]
 
 
-def test_what_can_never_fit_is_named_in_the_words_of_the_route(client: Client) -> None:
+@pytest.mark.parametrize(
+    ("route", "given", "name"),
+    [
+        ("/v1/completions", {}, "max_tokens"),
+        ("/v1/completions", {"max_new_tokens": 9}, "max_new_tokens"),
+        ("/v1/chat/completions", {}, "max_completion_tokens"),
+        ("/v1/chat/completions", {"max_tokens": 9}, "max_tokens"),
+    ],
+)
+def test_what_can_never_fit_is_named_in_the_words_of_the_caller(
+    client: Client, route: str, given: dict[str, Any], name: str
+) -> None:
     runtime = client.service.runtime
     assert isinstance(runtime, FakeRuntime)
     runtime.refusal = InvalidField("max_new_tokens is too large for the cache", param="max_new_tokens")
 
-    answer = client.post("/v1/completions", {"prompt": "a"})
+    answer = client.post(route, {**BODIES[route], **given})
 
-    assert (400, "max_tokens", "max_tokens is too large for the cache") == (
+    assert (400, name, f"{name} is too large for the cache") == (
         answer.status,
         answer.error["param"],
         answer.error["message"],
     )
 
 
-@pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
+@pytest.mark.parametrize("route", GENERATING)
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -281,7 +301,7 @@ def test_what_can_never_fit_is_named_in_the_words_of_the_route(client: Client) -
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_failure_before_the_first_token_has_its_own_status(route: str, code: Any, status: int, stream: bool) -> None:
-    answer = Client(FakeRuntime(failing(code))).post(route, {"prompt": "a", "stream": stream})
+    answer = Client(FakeRuntime(failing(code))).post(route, {**BODIES[route], "stream": stream})
 
     assert (status, code) == (answer.status, answer.error["code"])
 

@@ -16,9 +16,14 @@ from tests.fake_runtime import FakeRuntime, Silence, deltas, failing, finished, 
 from tests.service.door import JSON, Answer, Client
 from tests.serving import serving
 
-ROUTES = ("/generate", "/v1/completions")
+ROUTES = ("/generate", "/v1/completions", "/v1/chat/completions")
 STREAM = b'{"prompt":"abc","stream":true}'
 WHOLE = b'{"prompt":"abc"}'
+CHAT = b'{"messages":[{"role":"user","content":"abc"}]'
+
+
+def body_for(route: str, body: bytes) -> bytes:
+    return body.replace(b'{"prompt":"abc"', CHAT) if route.endswith("/chat/completions") else body
 
 
 def events_of(body: bytes) -> list[dict[str, str]]:
@@ -142,7 +147,7 @@ def test_comments_leave_the_events_as_they_are() -> None:
 def test_a_request_that_ended_is_not_cancelled(route: str, body: bytes) -> None:
     runtime = FakeRuntime()
 
-    Client(runtime).post(route, body)
+    Client(runtime).post(route, body_for(route, body))
 
     assert 0 == runtime.ticket.cancels
 
@@ -152,7 +157,9 @@ def test_a_request_that_ended_is_not_cancelled(route: str, body: bytes) -> None:
 def test_a_client_that_leaves_before_the_first_token_cancels_once(route: str, body: bytes) -> None:
     runtime = FakeRuntime(silent())
 
-    answer = asyncio.run(Client(runtime).call("POST", route, body, JSON, leaves_when=lambda answer: True))
+    answer = asyncio.run(
+        Client(runtime).call("POST", route, body_for(route, body), JSON, leaves_when=lambda answer: True)
+    )
 
     assert (1, 499) == (runtime.ticket.cancels, answer.status)
 
@@ -165,7 +172,7 @@ def has_text(answer: Answer) -> bool:
 def test_a_client_that_leaves_a_stream_cancels_once(route: str) -> None:
     runtime = FakeRuntime(silent("sun"))
 
-    asyncio.run(Client(runtime).call("POST", route, STREAM, JSON, leaves_when=has_text))
+    asyncio.run(Client(runtime).call("POST", route, body_for(route, STREAM), JSON, leaves_when=has_text))
 
     assert 1 == runtime.ticket.cancels
 

@@ -58,7 +58,7 @@ def test_every_setting_is_an_option_with_its_default_and_its_meaning(name: str) 
 
     assert option.flag in printed
     assert option.description in printed
-    if option.default is not None:
+    if option.default not in (None, ()):
         assert f"[default: {option.default}]" in printed
 
 
