@@ -7,7 +7,7 @@ Always: an answer becomes its value or a TaneError. What a newer server adds is 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from service.generate_fields import GenerateFields
 from service.request import CacheReport, SessionInfo, SpeculationReport, Timings, Usage
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 DONE = "[DONE]"
 
 
@@ -54,6 +55,7 @@ class Delta:
     token_ids: tuple[int, ...]
     logprobs: tuple[Mapping[str, Any], ...] | None
     sent: int
+    explain: tuple[Mapping[str, Any], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Completion:
     token_ids: tuple[int, ...]
     finish_reason: str
     logprobs: tuple[Mapping[str, Any], ...] | None
+    explain: tuple[Mapping[str, Any], ...] | None = None
+    """How each token was chosen, when that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +83,11 @@ class Response:
     usage: Usage
     cache: CacheReport
     timings: Timings
-    speculation: SpeculationReport
     reproducibility: Mapping[str, Any]
     raw: Mapping[str, Any]
+    prompt_logprobs: tuple[Mapping[str, Any] | None, ...] | None = None
+    """The prompt's log-probabilities, when they were asked for; nothing comes before its first token."""
+    speculation: SpeculationReport = field(default_factory=SpeculationReport)
 
     @property
     def text(self) -> str:
@@ -126,12 +132,12 @@ def detokenize(token_ids: Sequence[int]) -> Call[str]:
 
 
 def sessions() -> Call[list[SessionInfo]]:
-    return Call("GET", "/sessions", lambda answer: [_known(SessionInfo, one) for one in answer["sessions"]])
+    return Call("GET", "/sessions", lambda answer: [known(SessionInfo, one) for one in answer["sessions"]])
 
 
 def fork(session_id: str, new_session_id: str) -> Call[SessionInfo]:
     path = f"/sessions/{quote(session_id, safe='')}/fork"
-    return Call("POST", path, lambda answer: _known(SessionInfo, answer), {"session_id": new_session_id})
+    return Call("POST", path, lambda answer: known(SessionInfo, answer), {"session_id": new_session_id})
 
 
 def delete_session(session_id: str) -> Call[None]:
@@ -151,12 +157,13 @@ def read_response(answer: Mapping[str, Any]) -> Response:
         completions=tuple(_completion(choice) for choice in choices),
         seed=answer["seed"],
         parameters=answer["parameters"],
-        usage=_known(Usage, answer["usage"]),
-        cache=_known(CacheReport, answer["cache"]),
-        timings=_known(Timings, answer["timings"]),
-        speculation=_known(SpeculationReport, answer.get("speculation", {})),
+        usage=known(Usage, answer["usage"]),
+        cache=known(CacheReport, answer["cache"]),
+        timings=known(Timings, answer["timings"]),
         reproducibility=answer["reproducibility"],
         raw=answer,
+        prompt_logprobs=_optional_tuple(answer.get("prompt_logprobs")),
+        speculation=known(SpeculationReport, answer.get("speculation", {})),
     )
 
 
@@ -242,6 +249,7 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
         token_ids=tuple(choice["token_ids"]),
         finish_reason=choice["finish_reason"],
         logprobs=_optional_tuple(choice.get("logprobs")),
+        explain=_optional_tuple(choice.get("explain")),
     )
 
 
@@ -252,14 +260,15 @@ def _delta(item: Mapping[str, Any], sent: int) -> Delta:
         token_ids=tuple(item["token_ids"]),
         logprobs=_optional_tuple(item.get("logprobs")),
         sent=sent,
+        explain=_optional_tuple(item.get("explain")),
     )
 
 
-def _optional_tuple(values: Sequence[Mapping[str, Any]] | None) -> tuple[Mapping[str, Any], ...] | None:
+def _optional_tuple(values: Sequence[Item] | None) -> tuple[Item, ...] | None:
     return None if values is None else tuple(values)
 
 
-def _known(kind: type[Answer], values: Mapping[str, Any]) -> Answer:
+def known(kind: type[Answer], values: Mapping[str, Any]) -> Answer:
     """The value made of those fields that this version of the client knows."""
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in values.items() if name in names})

@@ -4,7 +4,7 @@ Knows HTTP; knows nothing of models and of the server's inside. The values are t
 Always: a call returns what the server answered or raises TaneError; a stream ends in a `Response` or raises.
 """
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx
@@ -21,9 +21,22 @@ from service.answers import (
     transport_errors,
 )
 from service.generate_fields import GenerateFields
+from service.replay import record_of
+from service.replay_call import Replay
+from service.replay_call import replay as replay_call
 from service.request import SessionInfo
 
-__all__ = ["AsyncTaneClient", "Completion", "Delta", "GenerateFields", "Response", "TaneClient", "TaneError"]
+__all__ = [
+    "AsyncTaneClient",
+    "Completion",
+    "Delta",
+    "GenerateFields",
+    "Replay",
+    "Response",
+    "TaneClient",
+    "TaneError",
+    "record_of",
+]
 
 Answer = TypeVar("Answer")
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -60,6 +73,10 @@ class TaneClient:
             for piece in answer.iter_bytes():
                 yield from reader.feed(piece)
             reader.check_complete()
+
+    def replay(self, record: Mapping[str, Any]) -> Replay:
+        """Run a record again and compare; `record_of(fields, response.raw)` makes one."""
+        return self._answer(replay_call(record))
 
     def tokenize(self, text: str) -> list[int]:
         return self._answer(calls.tokenize(text))
@@ -122,6 +139,10 @@ class AsyncTaneClient:
                     for item in reader.feed(piece):
                         yield item
                 reader.check_complete()
+
+    async def replay(self, record: Mapping[str, Any]) -> Replay:
+        """Run a record again and compare; `record_of(fields, response.raw)` makes one."""
+        return await self._answer(replay_call(record))
 
     async def tokenize(self, text: str) -> list[int]:
         return await self._answer(calls.tokenize(text))

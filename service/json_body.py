@@ -1,7 +1,7 @@
 """From the bytes of a request body to plain JSON values, strictly.
 
 Knows ASGI messages and JSON, and nothing of fields.
-Always: what comes out is standard JSON in UTF-8, at most `MAX_DEPTH` deep, without duplicate keys and without lone
+Always: what comes out is standard JSON in UTF-8, no deeper than allowed, without duplicate keys and without lone
 surrogates; the work is linear in the size of the body.
 """
 
@@ -51,10 +51,10 @@ async def read_body(headers: Mapping[str, str], receive: Receive, max_bytes: int
             return b"".join(pieces)
 
 
-def parse(raw: bytes) -> Any:
+def parse(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     """The JSON value. Raises BadJson, and InvalidField for lone surrogates and for objects of too many keys."""
     text = _decode(raw)
-    _check_skeleton(_STRING.sub(b"", raw))
+    _check_skeleton(_STRING.sub(b"", raw), max_depth)
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
     except ValueError as error:
@@ -94,7 +94,7 @@ def _decode(raw: bytes) -> str:
         raise BadJson(f"the body is not UTF-8 at byte {error.start}", code="invalid_utf8") from error
 
 
-def _check_skeleton(skeleton: bytes) -> None:
+def _check_skeleton(skeleton: bytes, max_depth: int) -> None:
     """Check what is left of a body without its strings, before a recursive parser sees it."""
     if _NUMBER_TOO_LONG.search(skeleton):
         raise BadJson(f"a number is longer than {MAX_NUMBER_LENGTH} characters")
@@ -102,11 +102,11 @@ def _check_skeleton(skeleton: bytes) -> None:
     for bracket in skeleton.translate(None, _NOT_A_BRACKET):
         if bracket not in _CLOSES:
             open_brackets.append(bracket)
-            if len(open_brackets) > MAX_DEPTH:
+            if len(open_brackets) > max_depth:
                 raise BadJson(
-                    f"the body is nested deeper than {MAX_DEPTH}",
+                    f"the body is nested deeper than {max_depth}",
                     code="json_too_deep",
-                    allowed={"max_depth": MAX_DEPTH},
+                    allowed={"max_depth": max_depth},
                 )
         elif not open_brackets or open_brackets.pop() != _CLOSES[bracket]:
             raise BadJson("the body is not valid JSON: brackets do not match")

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from model.decoding.params import Stage
+from service import __version__
 from service.context import Serving, Tokenizer
 from service.domain import Asked
 from service.errors import GenerationFailed
@@ -52,7 +53,11 @@ class GenerateAnswer:
             "cache": asdict(event.cache),
             "speculation": asdict(event.speculation),
             "timings": asdict(event.timings),
-            "reproducibility": {"level": info.reproducibility_level, "fingerprint": info.fingerprint},
+            "reproducibility": {
+                "level": info.reproducibility_level,
+                "fingerprint": info.fingerprint,
+                "version": __version__,
+            },
         }
 
     def _completion(self, completion: Completion) -> dict[str, Any]:

@@ -51,9 +51,11 @@ async def body_of(request: Request) -> bytes:
     return await in_time(read_body(request.headers, request.receive, limit))
 
 
-def documented(body: type[Body]) -> dict[str, Any]:
-    """What OpenAPI says of a body that is read by hand."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema(body)}}}}
+def documented(*bodies: type[Body]) -> dict[str, Any]:
+    """What OpenAPI says of a body that is read by hand, and has one of these forms."""
+    forms = [schema(body) for body in bodies]
+    form = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": form}}}}
 
 
 class GenerateStream:

@@ -66,7 +66,7 @@ def load(settings: Settings, *, progress: Progress | None = None, make_budget: M
         chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
         defaults=checkpoint.defaults,
         repeats_bits=op_set.reproducibility_level == "bitwise",
-        draft=draft and draft.served,
+        draft=None if draft is None else draft.served,
     )
     ops = op_set.make(info.page_count)
     engine = _engine(settings, checkpoint, tokenizer, info, ops=ops, draft=draft, make_budget=make_budget)

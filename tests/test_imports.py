@@ -28,7 +28,12 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "queue": CONCURRENCY,
     "concurrent": (),
     "multiprocessing": (),
-    "torch": ("model/ops/torch_ops.py", "model/ops/torch_*.py", "model/decoding/filters.py", "service/op_sets.py"),
+    "torch": (
+        "model/ops/torch_*.py",
+        "model/decoding/torch_choice.py",
+        "model/decoding/filters.py",
+        "service/op_sets.py",
+    ),
     "transformers": (),
     "tokenizers": ("model/tokenizer.py",),
     "jinja2": ("model/chat.py",),

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import torch
 
-from model.decoding import filters
+from model.decoding import torch_choice
 from model.decoding.params import Draw, Drawn, Score
 
 
 class TorchChooser:
-    """What a sampler needs of an op set; it scores nothing."""
+    """What a sampler needs of an op set."""
 
     def choose(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn]:
-        return filters.choose(logits, draws)
+        return torch_choice.choose(logits, draws)
 
     def score(self, logits: torch.Tensor, scores: Sequence[Score]) -> list[Drawn]:
-        raise NotImplementedError
+        return torch_choice.score(logits, scores)

@@ -1,13 +1,11 @@
-"""From a row of logits to a token: temperature, top-k, top-p, min-p, and the draw, on the host.
+"""Temperature, top-k, top-p, min-p, and the place of a uniform number in what they leave, on the host.
 
-Knows rows, ids and numbers; nothing of sequences, seeds or the end of a text. For the torch op set only.
-Always: a row's answer is a function of that row and its draw; no other row, order or number of draws enters.
+Knows one row, ids and numbers; nothing of sequences, seeds or the end of a text. For the torch op set only.
 Always: tokens rank by logit descending, id ascending. The softmax is strictly increasing (theorem 4.2), so
 this is definition 5.1's order by probability, untouched by what exponentials round to.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.decoding.params import Draw, Drawn, TokenLogprob
-
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-NOTHING = Drawn(token_id=None)
 DEPTHS = (*range(2, 50, 2), math.inf)
 """How many powers of e below the likeliest token top-p looks, until it has found its mass."""
 
@@ -148,89 +143,3 @@ def drawn_position(kept: Candidates, uniform: float) -> int:
     """
     sums = running_sum(kept.weights)
     return int(np.searchsorted(sums, uniform * sums[-1], side="right"))
-
-
-def choose(logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn]:
-    """One token for each draw, in their order, from its row of float32 logits [rows, vocabulary].
-
-    A row with a NaN or +∞, or with nothing finite outside the banned ids, gives `Drawn(token_id=None)`.
-    """
-    if not draws:
-        return []
-    rows = _Rows(logits)
-    return [rows.pick(draw) for draw in draws]
-
-
-class _Rows:
-    """The rows of one call, read only; what several draws of a row share is computed once."""
-
-    def __init__(self, logits: torch.Tensor) -> None:
-        self._logits: Floats = logits.detach().to("cpu", torch.float32).numpy()
-        self._maxima = self._logits.argmax(axis=1)  # the first of equals; a NaN passes for the greatest
-        self._distributions: dict[tuple[object, ...], Candidates] = {}
-        self._log_totals: dict[int, float] = {}
-
-    def pick(self, draw: Draw) -> Drawn:
-        row, best = self._logits[draw.row], int(self._maxima[draw.row])
-        if not math.isfinite(row[best]):
-            return NOTHING
-        if draw.banned:
-            row = row.copy()
-            row[list(draw.banned)] = -math.inf
-            best = int(row.argmax())
-            if row[best] == -math.inf:
-                return NOTHING
-        if draw.temperature == 0.0:
-            return self._greedy(draw, best)
-        kept = self._distribution(draw, row)
-        position = drawn_position(kept, draw.uniform)
-        if draw.logprobs is not None and draw.logprobs.of == "sampled":
-            return _sampled(kept, position, draw.logprobs.top)
-        return self._with_model_logprobs(draw, int(kept.token_ids[position]))
-
-    def _greedy(self, draw: Draw, token_id: int) -> Drawn:
-        if draw.logprobs is not None and draw.logprobs.of == "sampled":
-            return Drawn(token_id, 0.0, (TokenLogprob(token_id, 0.0),)[: draw.logprobs.top])
-        return self._with_model_logprobs(draw, token_id)
-
-    def _distribution(self, draw: Draw, row: Floats) -> Candidates:
-        key = (draw.row, draw.banned, draw.temperature, draw.top_k, draw.top_p, draw.min_p)
-        if key not in self._distributions:
-            self._distributions[key] = distribution(
-                row, temperature=draw.temperature, top_k=draw.top_k, top_p=draw.top_p, min_p=draw.min_p
-            )
-        return self._distributions[key]
-
-    def _with_model_logprobs(self, draw: Draw, token_id: int) -> Drawn:
-        """The log-softmax of the row as the model gave it: no temperature, no filter, no ban."""
-        if draw.logprobs is None:
-            return Drawn(token_id)
-        row = self._logits[draw.row]
-        peak = float(row[self._maxima[draw.row]])
-        if draw.row not in self._log_totals:
-            weights = torch.from_numpy(row).to(torch.float64).sub_(peak).exp_().numpy()
-            self._log_totals[draw.row] = math.log(weights.sum())
-        listed = leading(row, draw.logprobs.top)
-        logprobs = row[[token_id, *listed]].astype(np.float64) - peak - self._log_totals[draw.row]
-        return Drawn(token_id, float(logprobs[0]), _listed(listed, logprobs[1:]))
-
-
-def _sampled(kept: Candidates, position: int, top: int) -> Drawn:
-    """The log-probabilities of the distribution drawn from."""
-    log_total = math.log(running_sum(kept.weights)[-1])
-    listed = leading(kept.logits, top)
-    return Drawn(
-        int(kept.token_ids[position]),
-        float(kept.scaled[position]) - log_total,
-        _listed(kept.token_ids[listed], kept.scaled[listed] - log_total),
-    )
-
-
-def _listed(token_ids: Indices, logprobs: Doubles) -> tuple[TokenLogprob, ...]:
-    """By log-probability descending, id ascending, without tokens of probability zero: numbers are finite."""
-    entries = [
-        TokenLogprob(int(token_id), float(logprob))
-        for token_id, logprob in zip(token_ids, logprobs, strict=True)
-        if logprob > -math.inf
-    ]
-    return tuple(sorted(entries, key=lambda entry: (-entry.logprob, entry.token_id)))

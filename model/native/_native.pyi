@@ -1,8 +1,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-DrawTuple = tuple[int, float, int, float, float, float, list[int], str, int]
-DrawnTuple = tuple[int, float, list[tuple[int, float]]]
+Ids = NDArray[np.int32]
+EditsTuple = tuple[Ids, NDArray[np.float32], Ids, Ids, float, float, float]
+ChangesTuple = tuple[list[int], EditsTuple | None, NDArray[np.uint32] | None]
+DrawTuple = tuple[int, float, int, float, float, float, ChangesTuple, str, int, bool]
+RankTuple = tuple[int, int, ChangesTuple]
+ScoreTuple = tuple[int, int, int]
+Numbered = list[tuple[int, float]]
+ExplanationTuple = tuple[float, list[tuple[str, int, float, Numbered]]]
+DrawnTuple = tuple[int, float, Numbered, ExplanationTuple | None]
+RankedTuple = tuple[int, float, float]
 View = tuple[int, int, int]
 
 def philox_uniform(seed: int, sample: int, position: int) -> float:
@@ -29,6 +37,14 @@ class Instruction:
         layer: int,
         epsilon: float,
     ) -> None: ...
+
+class Chooser:
+    """Choices from rows [rows, vocabulary] that are handed over, as an engine makes them from its own."""
+
+    def __init__(self, isa: str, threads: int) -> None: ...
+    def choose(self, rows: NDArray[np.float32], draws: list[DrawTuple]) -> list[DrawnTuple]: ...
+    def rank(self, rows: NDArray[np.float32], rankings: list[RankTuple]) -> list[list[RankedTuple]]: ...
+    def score(self, rows: NDArray[np.float32], scores: list[ScoreTuple]) -> list[DrawnTuple]: ...
 
 class Engine:
     def __init__(
@@ -65,4 +81,6 @@ class Engine:
         copies: list[tuple[int, int, int]],
     ) -> None: ...
     def choose(self, draws: list[DrawTuple]) -> list[DrawnTuple]: ...
+    def rank(self, rankings: list[RankTuple]) -> list[list[RankedTuple]]: ...
+    def score(self, scores: list[ScoreTuple]) -> list[DrawnTuple]: ...
     def logits(self) -> NDArray[np.float32]: ...

@@ -8,9 +8,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "engine.hpp"
 #include "philox.hpp"
@@ -64,10 +67,118 @@ void check_range(const tane::Engine& engine, int matrix, int first_row, std::siz
   }
 }
 
-// row, temperature, top_k, top_p, min_p, uniform, banned, of which distribution log-probabilities are wanted, how many
-using DrawTuple = std::tuple<int, double, int, double, double, double, std::vector<std::int32_t>, std::string, int>;
-// token id or -1, log-probability, the likeliest tokens with theirs
-using DrawnTuple = std::tuple<int, double, std::vector<std::tuple<int, double>>>;
+using Ids = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Words = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// ids with a bias, the biases, ids that were seen, how often each, repetition, presence, frequency
+using EditsTuple = std::tuple<Ids, Gains, Ids, Ids, double, double, double>;
+// banned ids, edits, mask
+using ChangesTuple = std::tuple<std::vector<std::int32_t>, std::optional<EditsTuple>, std::optional<Words>>;
+// row, temperature, top_k, top_p, min_p, uniform, changes, of which distribution log-probabilities are wanted, how many, whether
+// to explain
+using DrawTuple = std::tuple<int, double, int, double, double, double, ChangesTuple, std::string, int, bool>;
+using RankTuple = std::tuple<int, int, ChangesTuple>;  // row, count, changes
+using ScoreTuple = std::tuple<int, int, int>;          // row, token id, how many of the likeliest
+using Numbered = std::vector<std::tuple<int, double>>;                        // ids and a number of each
+using StageTuple = std::tuple<const char*, int, double, Numbered>;            // name, candidates, mass, the likeliest
+using ExplanationTuple = std::tuple<double, std::vector<StageTuple>>;         // entropy, stages
+// token id or -1, log-probability, the likeliest tokens with theirs, explanation
+using DrawnTuple = std::tuple<int, double, Numbered, std::optional<ExplanationTuple>>;
+using RankedTuple = std::tuple<int, double, float>;  // token id, log-probability, logit
+
+template <typename T>
+std::span<const T> span_of(const nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>& array) {
+  return {array.data(), array.shape(0)};
+}
+
+// Looks into what Python handed over, which outlives the call.
+tane::Changes changes_of(const ChangesTuple& given) {
+  const auto& [banned, edits, allowed] = given;
+  tane::Changes changes{.banned = banned};
+  if (allowed) changes.allowed = span_of<std::uint32_t>(*allowed);
+  if (edits) {
+    const auto& [bias_ids, bias_values, seen_ids, seen_counts, repetition, presence, frequency] = *edits;
+    changes.edits = {.bias_ids = span_of<std::int32_t>(bias_ids), .bias_values = span_of<float>(bias_values),
+                     .seen_ids = span_of<std::int32_t>(seen_ids), .seen_counts = span_of<std::int32_t>(seen_counts),
+                     .repetition = static_cast<float>(repetition), .presence = static_cast<float>(presence),
+                     .frequency = static_cast<float>(frequency)};
+  }
+  return changes;
+}
+
+std::vector<tane::DrawRequest> requests_of(const std::vector<DrawTuple>& draws) {
+  std::vector<tane::DrawRequest> requests;
+  for (const auto& [row, temperature, top_k, top_p, min_p, uniform, changes, of, top, explain] : draws) {
+    if (!of.empty() && of != "model" && of != "sampled") throw std::invalid_argument("no distribution is called " + of);
+    const auto wanted = of == "model" ? tane::LogprobsOf::model : of == "sampled" ? tane::LogprobsOf::sampled : tane::LogprobsOf::nothing;
+    requests.push_back({row, {.temperature = temperature, .top_p = top_p, .min_p = min_p, .uniform = uniform, .top_k = top_k,
+                              .changes = changes_of(changes), .logprobs = wanted, .top = top}, explain});
+  }
+  return requests;
+}
+
+std::vector<tane::RankRequest> requests_of(const std::vector<RankTuple>& rankings) {
+  std::vector<tane::RankRequest> requests;
+  for (const auto& [row, count, changes] : rankings) requests.push_back({row, {.count = count, .changes = changes_of(changes)}});
+  return requests;
+}
+
+std::vector<tane::ScoreRequest> requests_of(const std::vector<ScoreTuple>& scores) {
+  std::vector<tane::ScoreRequest> requests;
+  for (const auto& [row, token_id, top] : scores) requests.push_back({row, token_id, top});
+  return requests;
+}
+
+ExplanationTuple told(const tane::Explanation& explanation) {
+  constexpr const char* names[] = {"model", "bias", "penalties", "mask", "temperature", "top_k", "top_p", "min_p"};
+  std::vector<StageTuple> stages;
+  for (int i = 0; i < explanation.count; ++i) {
+    const tane::Stage& stage = explanation.stages[i];
+    Numbered top;
+    for (int j = 0; j < stage.listed; ++j) top.emplace_back(stage.top[j].token_id, stage.top[j].probability);
+    stages.emplace_back(names[static_cast<int>(stage.name)], stage.candidates, stage.mass, std::move(top));
+  }
+  return {explanation.entropy, std::move(stages)};
+}
+
+std::vector<DrawnTuple> told(const std::vector<tane::Answer>& answers) {
+  std::vector<DrawnTuple> drawn;
+  for (const auto& answer : answers) {
+    Numbered list;
+    for (const auto& each : answer.list) list.emplace_back(each.token_id, each.logprob);
+    std::optional<ExplanationTuple> explanation;
+    if (answer.explanation) explanation = told(*answer.explanation);
+    drawn.emplace_back(answer.drawn.token_id, answer.drawn.logprob, std::move(list), std::move(explanation));
+  }
+  return drawn;
+}
+
+std::vector<std::vector<RankedTuple>> told(const std::vector<std::vector<tane::RankedToken>>& rankings) {
+  std::vector<std::vector<RankedTuple>> lists;
+  for (const auto& ranking : rankings) {
+    auto& list = lists.emplace_back();
+    for (const auto& each : ranking) list.emplace_back(each.token_id, each.logprob, each.logit);
+  }
+  return lists;
+}
+
+// Choices from rows that are handed over, with threads of its own.
+class RowChooser {
+ public:
+  RowChooser(const std::string& isa, int threads) : pool_(threads), chooser_(pool_, tane::isa_named(isa)) {}
+
+  auto choose(const Floats& rows, const std::vector<DrawTuple>& draws) { return told(chooser_.choose(rows_of(rows), requests_of(draws))); }
+  auto rank(const Floats& rows, const std::vector<RankTuple>& rankings) { return told(chooser_.rank(rows_of(rows), requests_of(rankings))); }
+  auto score(const Floats& rows, const std::vector<ScoreTuple>& scores) { return told(chooser_.score(rows_of(rows), requests_of(scores))); }
+
+ private:
+  static tane::Rows rows_of(const Floats& rows) {
+    return {rows.data(), static_cast<int>(rows.shape(0)), static_cast<int>(rows.shape(1))};
+  }
+
+  tane::Pool pool_;
+  tane::Chooser chooser_;
+};
 
 using FloatRows = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
@@ -87,23 +198,6 @@ FloatRows round_rows(const Floats& rows, bool eight_bits, bool centred) {
   }
   if (!packed) throw std::invalid_argument("weights are not finite, or too great for float16");
   return rounded;
-}
-
-std::vector<DrawnTuple> choose(tane::Engine& engine, const std::vector<DrawTuple>& draws) {
-  std::vector<tane::Engine::Request> requests;
-  for (const auto& [row, temperature, top_k, top_p, min_p, uniform, banned, of, top] : draws) {
-    if (!of.empty() && of != "model" && of != "sampled") throw std::invalid_argument("no distribution is called " + of);
-    const auto wanted = of == "model" ? tane::LogprobsOf::model : of == "sampled" ? tane::LogprobsOf::sampled : tane::LogprobsOf::nothing;
-    requests.push_back({row, {.temperature = temperature, .top_p = top_p, .min_p = min_p, .uniform = uniform, .top_k = top_k,
-                              .banned = banned, .logprobs = wanted, .top = top}});
-  }
-  std::vector<DrawnTuple> drawn;
-  for (const auto& answer : engine.choose(requests)) {
-    std::vector<std::tuple<int, double>> list;
-    for (const auto& each : answer.list) list.emplace_back(each.token_id, each.logprob);
-    drawn.emplace_back(answer.drawn.token_id, answer.drawn.logprob, std::move(list));
-  }
-  return drawn;
 }
 
 }  // namespace
@@ -126,6 +220,12 @@ NB_MODULE(_native, module) {
                                          view_of(c),       matrix,               vector, layer,        epsilon};
           },
           "kind"_a, "source"_a, "asked"_a, "out"_a, "a"_a, "b"_a, "c"_a, "matrix"_a, "vector"_a, "layer"_a, "epsilon"_a);
+
+  nb::class_<RowChooser>(module, "Chooser")
+      .def(nb::init<const std::string&, int>(), "isa"_a, "threads"_a)
+      .def("choose", &RowChooser::choose, "rows"_a, "draws"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("rank", &RowChooser::rank, "rows"_a, "rankings"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("score", &RowChooser::score, "rows"_a, "scores"_a, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<tane::Engine>(module, "Engine")
       .def(nb::new_(&make_engine), "layers"_a, "heads"_a, "kv_heads"_a, "head_width"_a, "context"_a, "pages"_a, "kv_type"_a,
@@ -157,7 +257,12 @@ NB_MODULE(_native, module) {
       .def("load", &tane::Engine::load, "buffer_widths"_a, "instructions"_a)
       .def("run", &tane::Engine::run, "token_ids"_a, "segments"_a, "pages"_a, "asked"_a, "copies"_a,
            nb::call_guard<nb::gil_scoped_release>())
-      .def("choose", &choose, "draws"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("choose", [](tane::Engine& engine, const std::vector<DrawTuple>& draws) { return told(engine.choose(requests_of(draws))); },
+           "draws"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("rank", [](tane::Engine& engine, const std::vector<RankTuple>& rankings) { return told(engine.rank(requests_of(rankings))); },
+           "rankings"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("score", [](tane::Engine& engine, const std::vector<ScoreTuple>& scores) { return told(engine.score(requests_of(scores))); },
+           "scores"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("logits", [](const tane::Engine& engine) {
         const std::size_t rows = static_cast<std::size_t>(engine.asked()), width = static_cast<std::size_t>(engine.vocabulary());
         FloatRows copy = new_rows(rows, width);

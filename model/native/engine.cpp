@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <stdexcept>
 
 namespace tane {
 namespace {
 
 constexpr int pack_chunk_rows = 64;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);
@@ -48,7 +46,7 @@ bool round_rows(AffineForm form, int rows, int inputs, const float* values, floa
 }
 
 Engine::Engine(const ModelShape& shape, double rope_base, const RopeStretch* stretch, Isa isa, int threads)
-    : isa_(isa), pool_(threads), memory_(shape, rope_base, stretch) {}
+    : isa_(isa), pool_(threads), chooser_(pool_, isa), memory_(shape, rope_base, stretch) {}
 
 std::size_t Engine::row_bytes(const std::string& format, int matrix) const {
   const std::size_t groups = static_cast<std::size_t>(memory_.matrix(matrix).inputs / group_inputs);
@@ -85,7 +83,6 @@ void Engine::poison_pages() {
 void Engine::load(const std::vector<int>& buffer_widths, const std::vector<Instruction>& instructions) {
   program_ = std::make_unique<Program>(memory_, pool_, isa_, buffer_widths, instructions);
   asked_ = 0;
-  scratches_.clear();
   for (const Instruction& each : instructions) {
     if (each.kind == Kind::embed) table_rows_ = memory_.matrix(each.matrix).outputs;
   }
@@ -111,26 +108,6 @@ void Engine::run(const std::vector<std::int32_t>& token_ids, const std::vector<s
   asked_ = 0;
   program_->run(batch);
   asked_ = static_cast<int>(asked.size());
-}
-
-std::vector<Engine::Answer> Engine::choose(const std::vector<Request>& requests) {
-  for (const Request& each : requests) check(each);
-  std::vector<Answer> answers(requests.size());
-  const auto count = static_cast<int>(requests.size()), workers = std::min(count, pool_.threads());
-  while (scratches_.size() < static_cast<std::size_t>(workers)) scratches_.emplace_back(vocabulary());
-  const SamplingKernels& kernels = sampling_kernels(isa_);
-  Pool::Call call(pool_);
-  pool_.run(workers, [&](int worker) {
-    for (int i = worker; i < count; i += workers) {
-      const Request& request = requests[static_cast<std::size_t>(i)];
-      Answer& answer = answers[static_cast<std::size_t>(i)];
-      answer.list.resize(static_cast<std::size_t>(request.draw.top));
-      const float* row = logits() + static_cast<std::size_t>(request.row) * static_cast<std::size_t>(vocabulary());
-      answer.drawn = draw_token(kernels, row, vocabulary(), request.draw, scratches_[static_cast<std::size_t>(worker)], answer.list.data());
-      answer.list.resize(static_cast<std::size_t>(answer.drawn.listed));
-    }
-  });
-  return answers;
 }
 
 void Engine::check(const Batch& batch, const std::vector<std::tuple<int, int, int>>& segments) const {
@@ -165,16 +142,6 @@ void Engine::check_written(const Batch& batch) const {
       written[place] = true;
     }
   }
-}
-
-void Engine::check(const Request& request) const {
-  const Draw& draw = request.draw;
-  require(request.row >= 0 && request.row < asked_, "a draw names a row that did not ask");
-  require(draw.temperature >= 0 && draw.temperature < infinity, "a temperature is not a number of at least 0");
-  require(draw.top_p > 0 && draw.top_p <= 1 && draw.min_p >= 0 && draw.min_p <= 1 && draw.top_k >= 0, "a filter's bound is no bound");
-  require(draw.uniform >= 0 && draw.uniform < 1, "a uniform number is not in [0, 1)");
-  require(draw.top >= 0 && draw.top <= vocabulary(), "more likely tokens are wanted than there are");
-  for (const std::int32_t id : draw.banned) require(id >= 0 && id < vocabulary(), "a banned token does not exist");
 }
 
 }  // namespace tane

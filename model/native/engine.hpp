@@ -10,11 +10,11 @@
 #include <tuple>
 #include <vector>
 
+#include "choice.hpp"
 #include "isa.hpp"
 #include "memory.hpp"
 #include "pool.hpp"
 #include "program.hpp"
-#include "sampling.hpp"
 
 namespace tane {
 
@@ -50,33 +50,27 @@ class Engine {
            const std::vector<std::int32_t>& pages, const std::vector<std::int32_t>& asked,
            const std::vector<std::tuple<int, int, int>>& copies);
 
-  // One token for each draw from a row of the last run's logits.
-  struct Request {
-    int row;
-    Draw draw;
-  };
-  struct Answer {
-    Drawn drawn;
-    std::vector<TokenLogprob> list;
-  };
-  std::vector<Answer> choose(const std::vector<Request>& requests);
+  // Choices from the rows of the last run's logits.
+  std::vector<Answer> choose(const std::vector<DrawRequest>& requests) { return chooser_.choose(rows(), requests); }
+  std::vector<std::vector<RankedToken>> rank(const std::vector<RankRequest>& requests) { return chooser_.rank(rows(), requests); }
+  std::vector<Answer> score(const std::vector<ScoreRequest>& requests) { return chooser_.score(rows(), requests); }
 
   int asked() const { return asked_; }
   int vocabulary() const { return program_ ? program_->vocabulary() : 0; }
   const float* logits() const { return program_ ? program_->logits() : nullptr; }
 
  private:
+  Rows rows() const { return {logits(), asked(), vocabulary()}; }
   void check(const Batch& batch, const std::vector<std::tuple<int, int, int>>& segments) const;
   void check_written(const Batch& batch) const;
-  void check(const Request& request) const;
 
   Isa isa_;
   Pool pool_;
+  Chooser chooser_;
   ModelMemory memory_;
   std::unique_ptr<Program> program_;
   int table_rows_ = 0;  // tokens that have an embedding
   int asked_ = 0;
-  std::vector<SamplingScratch> scratches_;
 };
 
 }  // namespace tane

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sampling_edits.hpp"
 #include "sampling_select.hpp"
 #include "vector_math.hpp"
 
@@ -26,18 +27,6 @@ struct Position {
   int index;
   double total;  // C[last]
 };
-
-// The row with what may not be drawn at −∞, or the row itself where all may.
-const float* edit(const float* logits, int vocabulary, const Draw& draw, SamplingScratch& scratch) {
-  if (draw.banned.empty() && draw.allowed == nullptr) return logits;
-  float* const edited = scratch.edited.get();
-  std::copy_n(logits, vocabulary, edited);
-  for (const std::int32_t token : draw.banned) edited[token] = minus_infinity;
-  for (int token = 0; draw.allowed != nullptr && token < vocabulary; ++token) {
-    if ((draw.allowed[token / 32] >> token % 32 & 1u) == 0) edited[token] = minus_infinity;
-  }
-  return edited;
-}
 
 std::int32_t first_at(const Logits& logits, float value) {
   int run = 0;
@@ -153,8 +142,9 @@ Drawn report_model(const SamplingKernels& kernels, const Logits& logits, float p
 Drawn draw_sampled(const SamplingKernels& kernels, const Kept& all, const Draw& draw, SamplingScratch& scratch,
                    TokenLogprob* list) {
   Kept kept = keep_top_k(kernels, all, draw.top_k, scratch);
-  const double total = kernels.weigh(kept.logits.values, kept.logits.count, kept.peak, draw.temperature, scratch.weights.get(),
-                                     scratch.run_sums.get());
+  const auto weigh = draw.changes.allowed ? kernels.weigh_masked : kernels.weigh;
+  const double total = weigh(kept.logits.values, kept.logits.count, kept.peak, draw.temperature, scratch.weights.get(),
+                             scratch.run_sums.get());
   kept.weights = scratch.weights.get();
   kept = keep_top_p(kernels, kept, draw.top_p, total, draw.temperature, scratch);
   kept = keep_min_p(kernels, kept, draw.min_p, scratch);
@@ -184,9 +174,12 @@ Drawn draw_token(const SamplingKernels& kernels, const float* logits, int vocabu
   if (!std::isfinite(raw_peak)) return {};
   const Logits raw{logits, vocabulary, scratch.raw_peaks.get()};
   Kept all{raw, nullptr, nullptr, raw_peak};
-  if (const float* edited = edit(logits, vocabulary, draw, scratch); edited != logits) {
-    all.peak = kernels.peaks(edited, vocabulary, scratch.peaks.get());
-    all.logits = {edited, vocabulary, scratch.peaks.get()};
+  if (draw.changes.edits.any() || draw.changes.mask()) {
+    const float* const edited = edited_row(logits, vocabulary, draw.changes.edits, scratch);
+    if (edited == nullptr) return {};
+    const float* const left = masked_row(kernels, edited, vocabulary, draw.changes, scratch);
+    all.peak = kernels.peaks(left, vocabulary, scratch.peaks.get());
+    all.logits = {left, vocabulary, scratch.peaks.get()};
     if (all.peak == minus_infinity) return {};
   }
   Drawn drawn;
@@ -205,6 +198,26 @@ Drawn report_token(const SamplingKernels& kernels, const float* logits, int voca
   const float peak = kernels.peaks(logits, vocabulary, scratch.raw_peaks.get());
   if (!std::isfinite(peak)) return {};
   return report_model(kernels, {logits, vocabulary, scratch.raw_peaks.get()}, peak, token_id, top, scratch, list);
+}
+
+int rank_tokens(const SamplingKernels& kernels, const float* logits, int vocabulary, const Ranking& ranking,
+                SamplingScratch& scratch, RankedToken* list) {
+  float peak = kernels.peaks(logits, vocabulary, scratch.peaks.get());
+  if (!std::isfinite(peak)) return 0;
+  const float* const edited = edited_row(logits, vocabulary, ranking.changes.edits, scratch);
+  if (edited == nullptr) return 0;
+  if (edited != logits) peak = kernels.peaks(edited, vocabulary, scratch.peaks.get());
+  if (peak == minus_infinity) return 0;
+  const double log_total = logarithm(kernels.total(edited, vocabulary, peak));
+  const float* const left = masked_row(kernels, edited, vocabulary, ranking.changes, scratch);
+  if (ranking.changes.mask()) kernels.peaks(left, vocabulary, scratch.peaks.get());
+  int listed = 0;
+  for (const std::uint64_t key : leading(kernels, {left, vocabulary, scratch.peaks.get()}, ranking.count, scratch)) {
+    const std::int32_t id = position_of(key);
+    if (left[id] == minus_infinity) break;
+    list[listed++] = {id, double{left[id]} - double{peak} - log_total, left[id]};
+  }
+  return listed;
 }
 
 const SamplingKernels& sampling_kernels(Isa isa) { return isa == Isa::scalar ? sampling_scalar() : sampling_avx2(); }

@@ -1,8 +1,11 @@
-// From a row of logits to a token: bans, temperature, top-k, top-p, min-p, the draw, and log-probabilities.
+// From a row of logits to a token: edits, mask, temperature, top-k, top-p, min-p, the draw, and log-probabilities.
 //
-// Definitions, for logits z (float32) of tokens 0 … V − 1. A row with a NaN or +∞, or with nothing finite left after the bans,
-// gives no token. Banned tokens count as −∞.
+// Definitions, for logits z (float32) of tokens 0 … V − 1. A row with a NaN or +∞, before or after its edits, or with nothing
+// finite left after the mask, gives no token.
 //
+//   edits     in float32, each operation rounded. Bias: z + b. Then for every seen token z / r where z > 0, else z · r. Then for
+//             every seen token whose count c is above 0: z − (f · c + p), c rounded to float32
+//   mask      z = −∞ for tokens that are banned, and for those that a constraint does not allow
 //   ranking   z descending, id ascending among equals (−0 equals 0); the softmax is strictly increasing, so this is also the
 //             ranking by probability, untouched by what exponentials round to
 //   τ = 0     the first of the ranking
@@ -25,6 +28,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "isa.hpp"
@@ -33,13 +37,44 @@ namespace tane {
 
 enum class LogprobsOf : std::uint8_t { nothing, model, sampled };
 
+struct Edits {
+  std::span<const std::int32_t> bias_ids = {};
+  std::span<const float> bias_values = {};  // one for each of bias_ids
+  std::span<const std::int32_t> seen_ids = {};
+  std::span<const std::int32_t> seen_counts = {};  // one for each of seen_ids
+  float repetition = 1, presence = 0, frequency = 0;
+
+  bool penalise() const { return !seen_ids.empty() && (repetition != 1 || presence != 0 || frequency != 0); }
+  bool any() const { return !bias_ids.empty() || penalise(); }
+};
+
+// What a row goes through before it is chosen from.
+struct Changes {
+  Edits edits = {};
+  std::span<const std::int32_t> banned = {};
+  std::optional<std::span<const std::uint32_t>> allowed = {};  // bit (id mod 32) of word (id / 32) allows a token; none: all
+
+  bool mask() const { return !banned.empty() || allowed.has_value(); }
+};
+
 struct Draw {
   double temperature = 1, top_p = 1, min_p = 0, uniform = 0;
   int top_k = 0;
-  std::span<const std::int32_t> banned = {};
-  const std::uint32_t* allowed = nullptr;  // bit (id mod 32) of word (id / 32) allows a token; null allows all
+  Changes changes = {};
   LogprobsOf logprobs = LogprobsOf::nothing;
   int top = 0;  // how many of the likeliest tokens to list
+};
+
+// The likeliest tokens that are left of a row.
+struct Ranking {
+  int count = 1;
+  Changes changes = {};
+};
+
+struct RankedToken {
+  std::int32_t token_id;
+  double logprob;  // of the row after its edits and before the mask: masked tokens keep their probability
+  float logit;     // after its edits
 };
 
 struct TokenLogprob {
@@ -62,8 +97,12 @@ struct SamplingKernels {
   int (*at_least)(const float* logits, int count, const float* peaks, float level, std::int32_t* positions);
   // The weights of all logits; gives C[last], and in run_sums[r] the sum before run r.
   double (*weigh)(const float* logits, int count, double peak, double temperature, double* weights, double* run_sums);
+  // The same, faster where many weights are 0.
+  double (*weigh_masked)(const float* logits, int count, double peak, double temperature, double* weights, double* run_sums);
   // Σ e^(z − peak) in four lanes.
   double (*total)(const float* logits, int count, double peak);
+  // The logits with −∞ where no bit allows a token; `masked` may be `logits`.
+  void (*mask)(const float* logits, int count, const std::uint32_t* allowed, float* masked);
 };
 
 const SamplingKernels& sampling_scalar();  // the definition
@@ -87,5 +126,10 @@ Drawn draw_token(const SamplingKernels& kernels, const float* logits, int vocabu
 // The model's log-probability of a given token, and of the `top` likeliest ones, as `draw_token` would report them.
 Drawn report_token(const SamplingKernels& kernels, const float* logits, int vocabulary, std::int32_t token_id, int top,
                    SamplingScratch& scratch, TokenLogprob* list);
+
+// The first ranking.count of the ranking that have a finite logit, in its order; gives how many. `list` has room for as many, or
+// for the whole vocabulary. A row that gives no token gives none.
+int rank_tokens(const SamplingKernels& kernels, const float* logits, int vocabulary, const Ranking& ranking,
+                SamplingScratch& scratch, RankedToken* list);
 
 }  // namespace tane

@@ -44,7 +44,13 @@ double total(const float* logits, int count, double peak) {
   return sum_of_4(lanes);
 }
 
-constexpr SamplingKernels kernels{peaks, at_least, weigh, total};
+void mask(const float* logits, int count, const std::uint32_t* allowed, float* masked) {
+  for (int i = 0; i < count; ++i) {
+    masked[i] = (allowed[i / 32] >> i % 32 & 1u) != 0 ? logits[i] : -std::numeric_limits<float>::infinity();
+  }
+}
+
+constexpr SamplingKernels kernels{peaks, at_least, weigh, weigh, total, mask};
 
 }  // namespace
 

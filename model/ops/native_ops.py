@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from model.batch import Batch
 from model.config import ModelConfig
-from model.decoding.params import Draw, Drawn, TokenLogprob
+from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 from model.loading.tensor import StoredTensor
 from model.native import _native
+from model.ops.native_choice import draw_tuple, drawn, rank_tuple, ranked, score_tuple, scored
 from model.ops.recording import Call, Recorded, Recording, assign_buffers, fused
 
 KvType = Literal["int8", "float16"]
@@ -177,8 +178,14 @@ class NativeOps:
         return NativeProgram(self._native)
 
     def choose(self, logits: NativeLogits, draws: Sequence[Draw]) -> list[Drawn]:
-        answers = self._native.choose([_draw(draw) for draw in draws])
-        return [_drawn(draw, answer) for draw, answer in zip(draws, answers, strict=True)]
+        answers = self._native.choose([draw_tuple(draw) for draw in draws])
+        return [drawn(draw, answer) for draw, answer in zip(draws, answers, strict=True)]
+
+    def rank(self, logits: NativeLogits, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        return [ranked(answer) for answer in self._native.rank([rank_tuple(each) for each in rankings])]
+
+    def score(self, logits: NativeLogits, scores: Sequence[Score]) -> list[Drawn]:
+        return [scored(answer) for answer in self._native.score([score_tuple(each) for each in scores])]
 
     def _pack(self, index: int, first: int, part: StoredTensor, *, exact: bool) -> None:
         rows = part.rows()
@@ -245,27 +252,3 @@ def _instruction(call: Call, held: dict[int, int]) -> _native.Instruction:
         layer=call.layer,
         epsilon=call.epsilon,
     )
-
-
-def _draw(draw: Draw) -> _native.DrawTuple:
-    of, top = ("", 0) if draw.logprobs is None else (draw.logprobs.of, draw.logprobs.top)
-    return (
-        draw.row,
-        draw.temperature,
-        draw.top_k,
-        draw.top_p,
-        draw.min_p,
-        draw.uniform,
-        list(draw.banned),
-        of,
-        top,
-    )
-
-
-def _drawn(draw: Draw, answer: _native.DrawnTuple) -> Drawn:
-    token_id, logprob, top = answer
-    if token_id < 0:
-        return Drawn(None)
-    if draw.logprobs is None:
-        return Drawn(token_id)
-    return Drawn(token_id, logprob, tuple(TokenLogprob(*each) for each in top))

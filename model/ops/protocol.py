@@ -63,9 +63,9 @@ class OpSet(Protocol[Array, Matrix, Vector]):
         """One token for each draw. Logits are what a program's `run` returned last; they are not changed."""
 
     def rank(self, logits: Any, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
-        """The likeliest tokens for each ranking, by logit after edits descending, id ascending.
+        """The likeliest tokens for each ranking: logit after edits descending, id ascending.
 
-        Fewer where fewer are left; none from a row with a NaN or +∞.
+        Fewer where fewer are left; a row with a NaN or +∞, before or after its edits, gives none.
         """
 
     def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]:

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from model.batch import Batch, PageCopy
 from model.config import ModelConfig
-from model.decoding import filters
-from model.decoding.params import Draw, Drawn
+from model.decoding import torch_choice
+from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 from model.kv_cache import PAGE_SIZE
 from model.loading.tensor import StoredTensor
 from model.ops.protocol import Program
@@ -107,7 +107,13 @@ class TorchOps:
         return TorchProgram(self, forward)
 
     def choose(self, logits: Tensor, draws: Sequence[Draw]) -> list[Drawn]:
-        return filters.choose(logits, draws)
+        return torch_choice.choose(logits, draws)
+
+    def rank(self, logits: Tensor, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        return torch_choice.rank(logits, rankings)
+
+    def score(self, logits: Tensor, scores: Sequence[Score]) -> list[Drawn]:
+        return torch_choice.score(logits, scores)
 
     def start(self, batch: Batch) -> None:
         """Carry out the batch's copies in order; the operations then work on its rows."""

@@ -5,6 +5,7 @@ Always: what may be asked, and what is said about a bad value, is what `POST /ge
 
 import secrets
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from rich.text import Text
 from service.cli.console import Failure, Unusable, for_terminal, loading_bar, messages, results, write_json
 from service.cli.loading import model_errors, read_settings
 from service.cli.options import field_options, settings_options
+from service.cli.records import RecordFile
 from service.cli.text_input import read_text
 
 if TYPE_CHECKING:
@@ -40,6 +42,13 @@ if TYPE_CHECKING:
 @click.option("--logprobs", type=int, help="Show log-probabilities, and so many of the likeliest tokens.")
 @settings_options("model", "engine", "threads")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole response, as POST /generate gives it.")
+@click.option(
+    "--record",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the request and its answer to FILE, which must not exist, for `tane replay`.",
+)
+@click.option("--append", is_flag=True, help="Add the record to FILE when it exists, as one more line.")
 def generate(
     *,
     prompt: str | None,
@@ -48,6 +57,8 @@ def generate(
     engine: str | None,
     threads: str | None,
     as_json: bool,
+    record: Path | None,
+    append: bool,
     **fields: Any,
 ) -> None:
     """Continue PROMPT, without a server.
@@ -60,20 +71,35 @@ def generate(
       tane generate "The capital of France is" --temperature 0
       tane generate --chat "Write a haiku about rain." --seed 7
       tane generate --json --max-new-tokens 32 < prompt.txt
+      tane generate "Once upon a time" --record runs.jsonl && tane replay runs.jsonl
     """
     from service.errors import InvalidField
+    from service.replay import record_of
     from service.schemas import GenerateRequest, read
 
     settings = read_settings({"model": model, "engine": engine, "threads": threads})
+    records = record_file(record, append=append)
     try:
-        body = read(GenerateRequest, request_body(read_text(prompt, "PROMPT"), chat=chat, **fields))
+        sent = request_body(read_text(prompt, "PROMPT"), chat=chat, **fields)
+        body = read(GenerateRequest, sent)
         with model_errors(), loading_bar("loading the model") as progress:
             from service.startup import LocalGenerator
 
             generator = LocalGenerator(settings, progress=progress)
-        run(generator, body, as_json)
+        answer = run(generator, body, as_json)
     except InvalidField as error:
         raise Unusable(error.message) from error
+    if records is not None:
+        records.write(record_of(sent, answer))
+
+
+def record_file(path: Path | None, *, append: bool) -> RecordFile | None:
+    """Where the record goes, if anywhere. Raises Unusable for a place that cannot take it."""
+    if path is not None:
+        return RecordFile(path, append=append)
+    if append:
+        raise click.UsageError("--append needs --record")
+    return None
 
 
 def request_body(text: str, *, chat: bool, logprobs: int | None, **fields: Any) -> dict[str, Any]:
@@ -85,8 +111,8 @@ def request_body(text: str, *, chat: bool, logprobs: int | None, **fields: Any) 
     return body | {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
-def run(generator: "LocalGenerator", body: Any, as_json: bool) -> None:
-    """Generate and print. A single text is printed as it is made, several when all are done."""
+def run(generator: "LocalGenerator", body: Any, as_json: bool) -> dict[str, Any]:
+    """Generate and print, and give back the answer. A single text is printed as it is made, several at the end."""
     from service.domain import read_generate
     from service.responses import GenerateAnswer
 
@@ -99,6 +125,7 @@ def run(generator: "LocalGenerator", body: Any, as_json: bool) -> None:
         write_json(answer)
     else:
         show_rest(answer, finished, is_live)
+    return answer
 
 
 def follow(events: "Iterable[Event]") -> "Finished":

@@ -1,6 +1,6 @@
 """The `tane` command: one group, one file for each command. Knows nothing of what the commands do.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or an unusable model file, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad usage or an unusable model file, 130 interrupted; those of `replay` are its own.
 """
 
 from typing import Any
@@ -13,6 +13,7 @@ from service.cli.console import write_any_character
 from service.cli.generate import generate
 from service.cli.info import info
 from service.cli.pull import pull
+from service.cli.replay import replay
 from service.cli.serve import serve
 from service.cli.tokenize import tokenize
 
@@ -43,5 +44,5 @@ def main() -> None:
     """
 
 
-for command in (serve, generate, pull, tokenize, info, bench):
+for command in (serve, generate, replay, pull, tokenize, info, bench):
     main.add_command(command)

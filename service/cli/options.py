@@ -37,8 +37,10 @@ def _click_option(option: Option) -> Callable[[Command], Command]:
     )
 
 
-def address(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """A click callback: a server's address, as far as it can be judged without calling there."""
+def address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A click callback: a server's address, as far as it can be judged without calling there, or none given."""
+    if value is None:
+        return None
     try:
         parts = urlsplit(value)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

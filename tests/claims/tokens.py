@@ -17,12 +17,12 @@ from model.decoding.filters import (
     Candidates,
     Doubles,
     Floats,
-    choose,
     distribution,
     drawn_position,
     keep_top_p,
 )
 from model.decoding.params import Draw
+from model.decoding.torch_choice import choose
 
 LAST_UNIFORM = 1.0 - 2.0**-53
 UNIT = 64

@@ -29,8 +29,10 @@ BUFFERS = [WIDTH, QUERIES + 2 * KEYS, QUERIES, WIDTH, VOCABULARY]
 NO_VIEW = (-1, 0, 0)
 LARGEST, LEAST = 2**31 - 1, -(2**31)
 ONE_ROW: dict[str, Any] = {"token_ids": [5], "segments": [(0, 1, 1)], "pages": [0], "asked": [0], "copies": []}
-DRAW: tuple[Any, ...] = (0, 1.0, 0, 1.0, 0.0, 0.5, [], "model", 3)
-"""Row, temperature, top_k, top_p, min_p, uniform, banned, which log-probabilities, how many."""
+NO_CHANGES: tuple[Any, ...] = ([], None, None)
+"""Banned, edits, mask."""
+DRAW: tuple[Any, ...] = (0, 1.0, 0, 1.0, 0.0, 0.5, NO_CHANGES, "model", 3, False)
+"""Row, temperature, top_k, top_p, min_p, uniform, changes, which log-probabilities, how many, whether to explain."""
 
 HOSTILE_BATCHES: list[dict[str, Any]] = [
     *({"token_ids": ids} for ids in ([], [-1], [VOCABULARY], [LARGEST], [LEAST], [5, 5])),
@@ -71,9 +73,65 @@ HOSTILE_DRAWS: list[tuple[Any, ...]] = [
     *((*DRAW[:3], top_p, *DRAW[4:]) for top_p in (0.0, -1.0, 1.1, float("nan"))),
     *((*DRAW[:4], min_p, *DRAW[5:]) for min_p in (-0.1, 1.1, float("nan"))),
     *((*DRAW[:5], uniform, *DRAW[6:]) for uniform in (-0.1, 1.0, float("nan"))),
-    *((*DRAW[:6], banned, *DRAW[7:]) for banned in ([-1], [VOCABULARY], [3, LARGEST])),
-    *((*DRAW[:7], of, 3) for of in ("everything", "Model")),
-    *((*DRAW[:8], top) for top in (-1, VOCABULARY + 1, LARGEST)),
+    *((*DRAW[:7], of, *DRAW[8:]) for of in ("everything", "Model")),
+    *((*DRAW[:8], top, False) for top in (-1, VOCABULARY + 1, LARGEST)),
+]
+
+
+def array(type: type[np.generic], *numbers: float) -> NDArray[Any]:
+    return np.array(numbers, dtype=type)
+
+
+def edits(**given: Any) -> tuple[Any, ...]:
+    """A bias of token 5 and a penalty of token 7, changed as given."""
+    plain = {
+        "bias_ids": array(np.int32, 5),
+        "bias_values": array(np.float32, 1.5),
+        "seen_ids": array(np.int32, 7),
+        "seen_counts": array(np.int32, 2),
+        "repetition": 1.2,
+        "presence": 0.1,
+        "frequency": 0.1,
+    }
+    return tuple((plain | given).values())
+
+
+HOSTILE_CHANGES: dict[str, tuple[Any, ...]] = {
+    **{f"banned {ids}": (ids, None, None) for ids in ([-1], [VOCABULARY], [3, LARGEST], [LEAST])},
+    **{
+        f"{name} {id}": ([], edits(**{name: array(np.int32, id)}), None)
+        for name in ("bias_ids", "seen_ids")
+        for id in (-1, VOCABULARY, LARGEST, LEAST)
+    },
+    **{
+        f"{name} of {count}": ([], edits(**{name: np.ones(count, dtype=type)}), None)
+        for name, type in {
+            "bias_ids": np.int32,
+            "bias_values": np.float32,
+            "seen_ids": np.int32,
+            "seen_counts": np.int32,
+        }.items()
+        for count in (0, 2)
+    },
+    "less than never": ([], edits(seen_counts=array(np.int32, -1)), None),
+    **{f"bias {value}": ([], edits(bias_values=array(np.float32, value)), None) for value in (np.nan, np.inf)},
+    **{
+        f"{name} {value}": ([], edits(**{name: value}), None)
+        for name in ("repetition", "presence", "frequency")
+        for value in (np.nan, np.inf, -np.inf, 1e39)
+    },
+    "repetition -1": ([], edits(repetition=-1.0), None),
+    **{f"{words} words": ([], None, np.full(words, 2**32 - 1, dtype=np.uint32)) for words in (0, 1, 2, 4, 1000)},
+}
+
+HOSTILE_RANKINGS: list[tuple[Any, ...]] = [
+    *((row, 1, NO_CHANGES) for row in (-1, 1, LARGEST, LEAST)),
+    *((0, count, NO_CHANGES) for count in (0, -1, LEAST)),
+]
+HOSTILE_SCORES: list[tuple[Any, ...]] = [
+    *((row, 5, 0) for row in (-1, 1, LARGEST, LEAST)),
+    *((0, id, 0) for id in (-1, VOCABULARY, LARGEST, LEAST)),
+    *((0, 5, top) for top in (-1, VOCABULARY + 1, LARGEST)),
 ]
 
 HOSTILE_SHAPES: list[dict[str, Any]] = [
@@ -159,6 +217,63 @@ def test_a_hostile_draw_is_refused(engine: Any, hostile: tuple[Any, ...]) -> Non
     assert engine.choose([DRAW]) == expected
 
 
+@pytest.mark.parametrize("changes", HOSTILE_CHANGES.values(), ids=HOSTILE_CHANGES)
+def test_hostile_changes_of_a_row_are_refused(engine: Any, changes: tuple[Any, ...]) -> None:
+    engine.run(**ONE_ROW)
+
+    with pytest.raises(ValueError, match=r"\w"):
+        engine.choose([DRAW, (*DRAW[:6], changes, *DRAW[7:])])
+    with pytest.raises(ValueError, match=r"\w"):
+        engine.rank([(0, 1, NO_CHANGES), (0, 1, changes)])
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_RANKINGS, ids=str)
+def test_a_hostile_ranking_is_refused(engine: Any, hostile: tuple[Any, ...]) -> None:
+    engine.run(**ONE_ROW)
+
+    with pytest.raises(ValueError, match=r"\w"):
+        engine.rank([hostile])
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_SCORES, ids=str)
+def test_a_hostile_score_is_refused(engine: Any, hostile: tuple[Any, ...]) -> None:
+    engine.run(**ONE_ROW)
+
+    with pytest.raises(ValueError, match=r"\w"):
+        engine.score([hostile])
+
+
+@pytest.mark.parametrize(
+    "changes", [([], edits(bias_ids="a"), None), ([], edits()[:6], None), ([], None, "a"), ([], None)], ids=str
+)
+def test_changes_of_other_types_are_refused(engine: Any, changes: tuple[Any, ...]) -> None:
+    engine.run(**ONE_ROW)
+
+    with pytest.raises(TypeError):
+        engine.choose([(*DRAW[:6], changes, *DRAW[7:])])
+
+
+def test_arrays_that_nobody_may_write_to_are_read(engine: Any) -> None:
+    engine.run(**ONE_ROW)
+    arrays = [each for each in edits() if isinstance(each, np.ndarray)]
+    mask = np.full(3, 2**32 - 1, dtype=np.uint32)
+    for each in [*arrays, mask]:
+        each.setflags(write=False)
+    given = edits(**dict(zip(("bias_ids", "bias_values", "seen_ids", "seen_counts"), arrays, strict=True)))
+
+    assert engine.rank([(0, 1, ([], given, mask))]) == engine.rank([(0, 1, ([], edits(), None))])
+
+
+def test_a_chooser_and_an_engine_give_the_same_answers(engine: Any) -> None:
+    engine.run(**ONE_ROW)
+    chooser, changes = _native.Chooser("auto", 2), ([3], edits(), np.full(3, 0xFFFF0F0F, dtype=np.uint32))
+    draws: Any = [DRAW, (*DRAW[:6], changes, "sampled", 5, True)]
+
+    assert chooser.choose(engine.logits(), draws) == engine.choose(draws)
+    assert chooser.rank(engine.logits(), [(0, 5, changes)]) == engine.rank([(0, 5, changes)])
+    assert chooser.score(engine.logits(), [(0, 5, 2)]) == engine.score([(0, 5, 2)])
+
+
 @pytest.mark.parametrize("hostile", HOSTILE_SHAPES, ids=str)
 def test_a_shape_that_no_kernel_works_on_is_refused(hostile: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
@@ -212,7 +327,7 @@ def test_nothing_runs_before_a_program_is_loaded() -> None:
         engine.run(**ONE_ROW)
     with pytest.raises(ValueError, match="a row that did not ask"):
         engine.choose([DRAW])
-    assert engine.choose([]) == []
+    assert (engine.choose([]), engine.rank([]), engine.score([])) == ([], [], [])
     assert engine.logits().shape == (0, 0)
 
 
@@ -239,6 +354,8 @@ def test_the_last_position_of_the_context_is_like_any_other(engine: Any) -> None
 def test_all_tokens_banned_is_no_token(engine: Any) -> None:
     engine.run(**ONE_ROW)
 
-    ((token_id, _, listed),) = engine.choose([(*DRAW[:6], list(range(VOCABULARY)), "model", 3)])
+    ((token_id, _, listed, explanation),) = engine.choose(
+        [(*DRAW[:6], (list(range(VOCABULARY)), None, None), "model", 3, True)]
+    )
 
-    assert (token_id, listed) == (-1, [])
+    assert (token_id, listed, explanation) == (-1, [], None)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from model.batch import Batch, Segment
-from model.decoding.params import Draw, Drawn
+from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 from model.loading.tensor import StoredTensor
 from model.ops.protocol import Program
 from model.transformer import ModelWeights, Transformer
@@ -128,6 +128,12 @@ class NamingOps:
         raise NotImplementedError
 
     def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]:
+        raise NotImplementedError
+
+    def rank(self, logits: Any, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        raise NotImplementedError
+
+    def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]:
         raise NotImplementedError
 
 

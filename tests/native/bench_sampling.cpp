@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sampling.hpp"
+#include "sampling_explain.hpp"
 
 using namespace tane;
 
@@ -49,11 +50,24 @@ int main() {
   all.temperature = 0.8, all.top_k = 50, all.top_p = 0.9, all.min_p = 0.05;
   const std::int32_t banned[] = {2};
   Draw nucleus_ban = nucleus;
-  nucleus_ban.banned = banned;
+  nucleus_ban.changes.banned = banned;
+  std::vector<std::int32_t> seen, counts;
+  for (int i = 0; i < 300; ++i) seen.push_back(i * 160), counts.push_back(i % 5);
+  Draw nucleus_penalties = nucleus, nucleus_mask = nucleus;
+  nucleus_penalties.changes.edits = {.seen_ids = seen, .seen_counts = counts, .repetition = 1.1f, .frequency = 0.1f};
+  const std::vector<std::uint32_t> allowed(vocabulary / 32, 0xFFFF00FF);
+  nucleus_mask.changes.allowed = allowed;
+  std::vector<std::uint32_t> few(vocabulary / 32);
+  for (std::size_t i = 0; i < few.size(); i += 50) few[i] = 0x100;
+  Draw nucleus_few = nucleus;
+  nucleus_few.changes.allowed = few;
   const Case cases[] = {{"greedy", greedy},
                         {"tau 1", plain},
                         {"tau 0.8, top-p 0.9", nucleus},
                         {"... and a ban", nucleus_ban},
+                        {"... and 300 penalised tokens", nucleus_penalties},
+                        {"... and a mask of a quarter", nucleus_mask},
+                        {"... and a mask of all but few", nucleus_few},
                         {"... and model logprobs, top 5", nucleus_logprobs},
                         {"tau 0.8, top-k 50", top_k},
                         {"top-k 50, top-p 0.9, min-p", all}};
@@ -78,4 +92,20 @@ int main() {
     }
     std::printf("\n");
   }
+  const std::vector<float> row = row_of(rows[1].spread, rows[1].boost);
+  const auto measure = [](const char* name, const auto& work) {
+    double best = 1e9;
+    for (int i = 0; i < 60; ++i) {
+      const double start = microseconds();
+      work();
+      best = std::min(best, microseconds() - start);
+    }
+    std::printf("%-32s%11.1f us\n", name, best);
+  };
+  RankedToken ranked[32];
+  measure("the 16 likeliest", [&] { rank_tokens(sampling_avx2(), row.data(), vocabulary, {16}, scratch, ranked); });
+  measure("an explanation", [&] {
+    Explanation explanation;
+    explain_draw(sampling_avx2(), row.data(), vocabulary, all, scratch, explanation);
+  });
 }

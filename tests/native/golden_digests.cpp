@@ -11,6 +11,7 @@
 #include "philox.hpp"
 #include "rope.hpp"
 #include "sampling.hpp"
+#include "sampling_explain.hpp"
 
 using namespace tane;
 using test::AttentionCase;
@@ -204,7 +205,7 @@ void draw(Isa isa, LogprobsOf of, Digest& digest) {
   const std::vector<float> logits = numbers(vocabulary, 13);
   const std::int32_t banned[] = {3, 500};
   const Draw rules[] = {{.temperature = 0}, {}, {.temperature = 0.8, .top_p = 0.9, .top_k = 40}, {.temperature = 1.3, .min_p = 0.2},
-                        {.temperature = 0.3, .top_p = 0.5, .banned = banned}, {.temperature = 1e-45, .top_k = 7}};
+                        {.temperature = 0.3, .top_p = 0.5, .changes = {.banned = banned}}, {.temperature = 1e-45, .top_k = 7}};
   SamplingScratch scratch(vocabulary);
   std::vector<TokenLogprob> list(20);
   for (Draw rule : rules) {
@@ -216,6 +217,69 @@ void draw(Isa isa, LogprobsOf of, Digest& digest) {
       digest.add(int{drawn.token_id});
       digest.add(drawn.logprob);
       for (int entry = 0; entry < drawn.listed; ++entry) digest.add(int{list[entry].token_id}), digest.add(list[entry].logprob);
+    }
+  }
+}
+
+// Bias, penalties, bans and a mask, at both ends of the vocabulary and beyond what a float counts exactly.
+struct ChangesCase {
+  static constexpr int vocabulary = 1000;
+  std::vector<std::int32_t> ids, counts;
+  std::vector<float> bias = numbers(40, 14);
+  std::vector<std::uint32_t> allowed = std::vector<std::uint32_t>(32);
+  const std::int32_t banned[2] = {3, 500};
+
+  ChangesCase() {
+    std::mt19937 random(15);
+    for (int i = 0; i < 40; ++i) ids.push_back(i * 25 + (i == 39 ? 24 : 0)), counts.push_back(i == 7 ? (1 << 24) + 1 : i % 4);
+    for (auto& word : allowed) word = static_cast<std::uint32_t>(random());
+  }
+
+  std::vector<Changes> all() const {
+    const Edits biased{.bias_ids = ids, .bias_values = bias}, penalised{{}, {}, ids, counts, 1.3f, 0.25f, 0.1f};
+    const Edits both{ids, bias, ids, counts, 0.7f, -0.5f, -0.3f};
+    return {{biased}, {penalised}, {both}, {.banned = banned}, {.allowed = allowed}, {both, banned, allowed}};
+  }
+};
+
+void rank(Isa isa, Digest& digest) {
+  const std::vector<float> logits = numbers(ChangesCase::vocabulary, 13);
+  SamplingScratch scratch(ChangesCase::vocabulary);
+  std::vector<RankedToken> list(30);
+  const ChangesCase given;
+  for (const Changes& changes : given.all()) {
+    const int listed = rank_tokens(sampling_kernels(isa), logits.data(), ChangesCase::vocabulary, {30, changes}, scratch, list.data());
+    for (int i = 0; i < listed; ++i) digest.add(int{list[i].token_id}), digest.add(list[i].logprob), digest.add(list[i].logit);
+  }
+}
+
+void draw_changed(Isa isa, Digest& digest) {
+  const std::vector<float> logits = numbers(ChangesCase::vocabulary, 13);
+  SamplingScratch scratch(ChangesCase::vocabulary);
+  const ChangesCase given;
+  for (const Changes& changes : given.all()) {
+    for (int i = 0; i < 20; ++i) {
+      const Draw draw{.temperature = 0.9, .top_p = 0.95, .min_p = 0.01, .uniform = philox_uniform(3, 4, static_cast<std::uint64_t>(i)),
+                      .top_k = 100, .changes = changes};
+      digest.add(int{draw_token(sampling_kernels(isa), logits.data(), ChangesCase::vocabulary, draw, scratch, nullptr).token_id});
+    }
+  }
+}
+
+void explain(Isa isa, Digest& digest) {
+  const std::vector<float> logits = numbers(ChangesCase::vocabulary, 13);
+  SamplingScratch scratch(ChangesCase::vocabulary);
+  const ChangesCase given;
+  for (const Changes& changes : given.all()) {
+    Explanation told;
+    const Draw draw{.temperature = 0.9, .top_p = 0.95, .min_p = 0.01, .top_k = 100, .changes = changes};
+    explain_draw(sampling_kernels(isa), logits.data(), ChangesCase::vocabulary, draw, scratch, told);
+    digest.add(told.entropy);
+    for (const Stage& stage : std::span(told.stages, static_cast<std::size_t>(told.count))) {
+      digest.add(static_cast<int>(stage.name));
+      digest.add(stage.candidates);
+      digest.add(stage.mass);
+      for (int i = 0; i < stage.listed; ++i) digest.add(int{stage.top[i].token_id}), digest.add(stage.top[i].probability);
     }
   }
 }
@@ -241,6 +305,9 @@ void report_set(Isa isa) {
     each(std::string("attend_") + name, [&, t = type](Digest& digest) { attend(isa, t, digest); });
   }
   each("draw", [&](Digest& digest) { draw(isa, LogprobsOf::nothing, digest); });
+  each("draw_changed", [&](Digest& digest) { draw_changed(isa, digest); });
+  each("rank", [&](Digest& digest) { rank(isa, digest); });
+  each("explain", [&](Digest& digest) { explain(isa, digest); });
   each("logprobs_model", [&](Digest& digest) { draw(isa, LogprobsOf::model, digest); });
   each("logprobs_sampled", [&](Digest& digest) { draw(isa, LogprobsOf::sampled, digest); });
 }

@@ -32,6 +32,24 @@ std::vector<Isa> available_isas() {
   return all;
 }
 
+constexpr float float_nan = std::numeric_limits<float>::quiet_NaN(), float_infinity = std::numeric_limits<float>::infinity();
+constexpr std::int32_t below[] = {-1}, above[] = {EngineCase::vocabulary}, far_off[] = {INT_MAX}, one[] = {5}, two[] = {5, 6};
+constexpr float bias[] = {1}, bias_nan[] = {float_nan}, bias_infinity[] = {-float_infinity};
+constexpr std::uint32_t words[] = {~0u, ~0u, ~0u, ~0u};  // the vocabulary needs three
+
+const Changes hostile_changes[] = {
+    {.banned = below}, {.banned = above}, {.banned = far_off},
+    {{.bias_ids = below, .bias_values = bias}}, {{.bias_ids = above, .bias_values = bias}}, {{.bias_ids = far_off, .bias_values = bias}},
+    {{.bias_ids = two, .bias_values = bias}}, {{.bias_ids = one}}, {{.bias_values = bias}},
+    {{.bias_ids = one, .bias_values = bias_nan}}, {{.bias_ids = one, .bias_values = bias_infinity}},
+    {{.seen_ids = below, .seen_counts = one}}, {{.seen_ids = above, .seen_counts = one}}, {{.seen_ids = far_off, .seen_counts = one}},
+    {{.seen_ids = two, .seen_counts = one}}, {{.seen_ids = one}}, {{.seen_counts = one}}, {{.seen_ids = one, .seen_counts = below}},
+    {{.repetition = -1}}, {{.repetition = float_nan}}, {{.repetition = float_infinity}},
+    {{.presence = float_nan}}, {{.presence = float_infinity}}, {{.frequency = float_nan}}, {{.frequency = -float_infinity}},
+    {.allowed = std::span(words)}, {.allowed = std::span(words, 2)}, {.allowed = std::span(words, 0)},
+    {.allowed = std::span<const std::uint32_t>{}},
+};
+
 struct Run {  // one call of the engine; what is not given fits one row at position 0 of page 0
   std::vector<std::int32_t> ids{5};
   std::vector<SegmentTuple> segments{{0, 1, 1}};
@@ -129,25 +147,67 @@ TEST(a_hostile_batch_is_refused_before_anything_is_written) {
 TEST(a_hostile_draw_is_refused) {
   EngineCase engine(best_isa(), 3);
   Run{}.on(engine);
-  const std::int32_t below[] = {-1}, above[] = {EngineCase::vocabulary}, far[] = {INT_MAX};
-  const Engine::Request hostile[] = {
+  const DrawRequest hostile[] = {
       {-1, {}}, {1, {}}, {INT_MAX, {}},
       {0, {.temperature = -1}}, {0, {.temperature = nan_value}}, {0, {.temperature = std::numeric_limits<double>::infinity()}},
       {0, {.top_p = 0}}, {0, {.top_p = 1.5}}, {0, {.top_p = nan_value}}, {0, {.min_p = -0.1}}, {0, {.min_p = nan_value}},
       {0, {.uniform = 1}}, {0, {.uniform = -0.5}}, {0, {.uniform = nan_value}}, {0, {.top_k = -1}}, {0, {.top_k = INT_MIN}},
-      {0, {.banned = below}}, {0, {.banned = above}}, {0, {.banned = far}},
       {0, {.logprobs = LogprobsOf::model, .top = -1}}, {0, {.logprobs = LogprobsOf::model, .top = INT_MAX}},
       {0, {.logprobs = LogprobsOf::model, .top = EngineCase::vocabulary + 1}},
   };
   for (const auto& request : hostile) CHECK(refuses([&] { engine.engine.choose({request}); }));
+  for (const Changes& changes : hostile_changes) CHECK(refuses([&] { engine.engine.choose({{0, {.changes = changes}}}); }));
   const auto answers = engine.engine.choose({{0, {.top_k = INT_MAX, .logprobs = LogprobsOf::model, .top = EngineCase::vocabulary}}});
   CHECK(answers.size() == 1 && answers[0].drawn.token_id >= 0 && answers[0].list.size() == EngineCase::vocabulary);
+}
+
+TEST(a_hostile_ranking_or_score_is_refused) {
+  EngineCase engine(best_isa(), 3);
+  Run{}.on(engine);
+  const RankRequest rankings[] = {{-1, {}}, {1, {}}, {INT_MAX, {}}, {0, {.count = 0}}, {0, {.count = -1}}, {0, {.count = INT_MIN}}};
+  for (const auto& request : rankings) CHECK(refuses([&] { engine.engine.rank({request}); }));
+  for (const Changes& changes : hostile_changes) CHECK(refuses([&] { engine.engine.rank({{0, {.changes = changes}}}); }));
+  const ScoreRequest scores[] = {{-1, 0}, {1, 0}, {INT_MAX, 0}, {0, -1}, {0, EngineCase::vocabulary}, {0, INT_MAX}, {0, INT_MIN},
+                                 {0, 0, -1}, {0, 0, EngineCase::vocabulary + 1}, {0, 0, INT_MAX}};
+  for (const auto& request : scores) CHECK(refuses([&] { engine.engine.score({request}); }));
+  CHECK(engine.engine.rank({{0, {.count = INT_MAX}}})[0].size() == EngineCase::vocabulary);
+  CHECK(engine.engine.score({{0, EngineCase::vocabulary - 1, EngineCase::vocabulary}})[0].list.size() == EngineCase::vocabulary);
+}
+
+TEST(rankings_scores_and_explanations_are_the_same_on_any_number_of_threads) {
+  EngineCase alone(Isa::scalar, 1), together(best_isa(), 3);
+  const std::int32_t ids[] = {0, 40, EngineCase::vocabulary - 1}, counts[] = {1, 0, 5};
+  const std::uint32_t allowed[] = {0x0F0F0F0F, ~0u, 0xFF};
+  const Changes changes{{.seen_ids = ids, .seen_counts = counts, .repetition = 1.2f, .frequency = 0.5f}, {}, allowed};
+  std::vector<DrawRequest> draws;
+  std::vector<RankRequest> rankings;
+  std::vector<ScoreRequest> scores;
+  for (int i = 0; i < 20; ++i) {
+    draws.push_back({0, {.temperature = 0.1 * i, .uniform = i / 20.0, .changes = changes}, i % 2 == 0});
+    rankings.push_back({0, {.count = i + 1, .changes = changes}});
+    scores.push_back({0, i, i});
+  }
+  for (auto* each : {&alone, &together}) each->last_logits(EngineCase::tokens(33), 33);
+  const auto drawn = together.engine.choose(draws);
+  const auto ranked = together.engine.rank(rankings);
+  const auto scored = together.engine.score(scores);
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    const auto draw = std::move(alone.engine.choose({draws[i]})[0]);
+    CHECK(draw.drawn.token_id == drawn[i].drawn.token_id && (draw.explanation != nullptr) == (i % 2 == 0));
+    CHECK((drawn[i].explanation != nullptr) == (i % 2 == 0));
+    if (i % 2 == 0) CHECK(test::same_bits(draw.explanation->entropy, drawn[i].explanation->entropy));
+    const auto ranking = alone.engine.rank({rankings[i]})[0];
+    CHECK(ranking.size() == i + 1 && ranked[i].size() == i + 1);
+    CHECK(ranking[i].token_id == ranked[i][i].token_id && test::same_bits(ranking[i].logprob, ranked[i][i].logprob));
+    const auto score = std::move(alone.engine.score({scores[i]})[0]);
+    CHECK(test::same_bits(score.drawn.logprob, scored[i].drawn.logprob) && score.list.size() == i && scored[i].list.size() == i);
+  }
 }
 
 TEST(more_draws_than_threads_and_than_rows_each_have_their_own_answer) {
   EngineCase engine(best_isa(), 3);
   engine.last_logits(EngineCase::tokens(33), 33);
-  std::vector<Engine::Request> requests;
+  std::vector<DrawRequest> requests;
   for (int i = 0; i < 20; ++i) requests.push_back({0, {.uniform = i / 20.0, .logprobs = LogprobsOf::sampled, .top = i}});
   const auto together = engine.engine.choose(requests);
   for (std::size_t i = 0; i < requests.size(); ++i) {

@@ -72,7 +72,7 @@ def test_generate_answers_with_exactly_the_promised_fields(client: Client) -> No
             },
         ),
         ("timings", {"queue_s": 0.25, "prefill_s": 0.5, "decode_s": 1.0, "tokens_per_second": 2.0}),
-        ("reproducibility", {"level": "best_effort", "fingerprint": "fp"}),
+        ("reproducibility", {"level": "best_effort", "fingerprint": "fp", "version": __version__}),
     ],
 )
 def test_generate_answers_what_the_engine_said(client: Client, name: str, expected: Any) -> None:

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decoding.filters import Floats, choose, distribution, leading
+from model.decoding.filters import Floats, distribution, leading
 from model.decoding.params import Draw, Drawn, LogprobOptions, TokenLogprob
+from model.decoding.torch_choice import choose
 from tests.reference import sampling as reference
 
 INFINITY = math.inf

@@ -1,0 +1,94 @@
+"""Draws, rankings and scores as the compiled code takes them, and its answers as the op set gives them.
+
+Knows the order of the tuples; computes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from model.decoding.params import (
+    Draw,
+    Drawn,
+    Explanation,
+    LogitEdits,
+    Ranked,
+    Ranking,
+    Score,
+    Stage,
+    StageName,
+    TokenLogprob,
+)
+from model.native import _native
+
+
+def draw_tuple(draw: Draw) -> _native.DrawTuple:
+    of, top = ("", 0) if draw.logprobs is None else (draw.logprobs.of, draw.logprobs.top)
+    return (
+        draw.row,
+        draw.temperature,
+        draw.top_k,
+        draw.top_p,
+        draw.min_p,
+        draw.uniform,
+        _changes(draw),
+        of,
+        top,
+        draw.explain,
+    )
+
+
+def rank_tuple(ranking: Ranking) -> _native.RankTuple:
+    return (ranking.row, ranking.count, _changes(ranking))
+
+
+def score_tuple(score: Score) -> _native.ScoreTuple:
+    return (score.row, score.token_id, score.top)
+
+
+def drawn(draw: Draw, answer: _native.DrawnTuple) -> Drawn:
+    token_id, logprob, top, explanation = answer
+    if token_id < 0:
+        return Drawn(None)
+    explained = None if explanation is None else _explanation(draw, explanation)
+    if draw.logprobs is None:
+        return Drawn(token_id, explanation=explained)
+    return Drawn(token_id, logprob, _listed(top), explained)
+
+
+def ranked(answer: list[_native.RankedTuple]) -> tuple[Ranked, ...]:
+    return tuple(Ranked(*each) for each in answer)
+
+
+def scored(answer: _native.DrawnTuple) -> Drawn:
+    token_id, logprob, top, _ = answer
+    return Drawn(None) if token_id < 0 else Drawn(token_id, logprob, _listed(top))
+
+
+def _changes(asked: Draw | Ranking) -> _native.ChangesTuple:
+    return (list(asked.banned), None if asked.edits is None else _edits(asked.edits), asked.allowed)
+
+
+def _edits(edits: LogitEdits) -> _native.EditsTuple:
+    return (
+        edits.bias_ids,
+        edits.bias_values,
+        edits.seen_ids,
+        edits.seen_counts,
+        edits.repetition,
+        edits.presence,
+        edits.frequency,
+    )
+
+
+def _listed(top: _native.Numbered) -> tuple[TokenLogprob, ...]:
+    return tuple(TokenLogprob(*each) for each in top)
+
+
+def _explanation(draw: Draw, told: _native.ExplanationTuple) -> Explanation:
+    entropy, stages = told
+    return Explanation(
+        entropy,
+        draw.uniform if draw.temperature > 0.0 else None,
+        tuple(Stage(cast(StageName, name), candidates, mass, tuple(top)) for name, candidates, mass, top in stages),
+    )

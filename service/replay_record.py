@@ -1,0 +1,102 @@
+"""From a record to the request that runs it again, and from the new answer to what is said about the two.
+
+Knows the schema and the model's limits; runs nothing. Always: the replayed request differs from the recorded one in
+`service.replay.NOT_REPLAYED` alone, and says which of these fields the record gave.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from service import __version__
+from service.context import Serving
+from service.domain import Asked, read_generate
+from service.errors import InvalidField
+from service.json_body import MAX_DEPTH
+from service.replay import NOT_REPLAYED, Answer, Maker, Verdict, choices_of, is_same_maker, judge, maker_of, refused
+from service.replay_schemas import ReplayOfOne, ReplayRequest
+from service.schemas import GenerateRequest, read
+
+RECORD_DEPTH = MAX_DEPTH + 2
+"""What a record holds may itself be as deep as a body, and stands two levels down in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A record that can be run, or that this model refuses."""
+
+    recorded: Answer
+    dropped: tuple[str, ...]
+    """Fields that the recorded request gave and that are not replayed."""
+    maker: Maker
+    asked: Asked | None
+    refusal: InvalidField | None = None
+
+    def result(self, answer: Answer) -> dict[str, Any]:
+        """What `POST /replay` answers once the new answer is there."""
+        return self._json(judge(self.recorded, answer), answer, None)
+
+    def refused(self) -> dict[str, Any]:
+        """What `POST /replay` answers to a record that is not run."""
+        error = self.refusal
+        assert error is not None, "only a refused record is not run"
+        refusal = {"code": error.code, "message": error.message, "param": error.param}
+        return self._json(refused(self.recorded, self.maker), None, refusal)
+
+    def _json(self, verdict: Verdict, answer: Answer | None, refusal: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {**asdict(verdict), "dropped": self.dropped, "refusal": refusal, "answer": answer}
+
+
+def read_record(value: Any, serving: Serving, request_id: str) -> Replay:
+    """The record's request as this model takes it.
+
+    Raises InvalidField for what is no record, and for a request that the recorded model itself, at this version,
+    would not have answered; the field is named as it stands in the record.
+    """
+    recorded, body = _checked(value)
+    changed = {name: replayed for name, replayed in NOT_REPLAYED.items() if getattr(body, name) != replayed}
+    body = body.model_copy(update={**changed, "seed": recorded["seed"]})
+    info = serving.engine_info
+    maker = Maker(serving.model.name, info.fingerprint, __version__, info.reproducibility_level)
+    try:
+        with within("request"):
+            asked = read_generate(body, serving.model, info.context_length, request_id)
+    except InvalidField as error:
+        if is_same_maker(maker_of(recorded), maker):
+            raise
+        return Replay(recorded, tuple(changed), maker, None, error)
+    return Replay(recorded, tuple(changed), maker, asked)
+
+
+@contextmanager
+def within(part: str) -> Iterator[None]:
+    """Name the fields of errors as they stand in the record."""
+    try:
+        yield
+    except InvalidField as error:
+        raise InvalidField(
+            error.message,
+            code=error.code,
+            param=f"{part}.{error.param}" if error.param else part,
+            allowed=error.allowed,
+        ) from error
+
+
+def _checked(value: Any) -> tuple[Answer, GenerateRequest]:
+    answer = value.get("answer") if isinstance(value, Mapping) else None
+    has_choices = isinstance(answer, Mapping) and answer.get("choices") is not None
+    body = read(ReplayRequest if has_choices else ReplayOfOne, value)
+    recorded: Answer = value["answer"]
+    if body.request.seed not in (None, recorded["seed"]):
+        raise InvalidField(
+            "request.seed is not the seed of the answer",
+            code="invalid_combination",
+            param="request.seed",
+            allowed={"const": recorded["seed"]},
+        )
+    for index, choice in enumerate(choices_of(recorded)):
+        if choice.get("logprobs") is not None and len(choice["logprobs"]) != len(choice["token_ids"]):
+            place = f"answer.choices.{index}.logprobs" if has_choices else "answer.logprobs"
+            raise InvalidField(f"{place} must have one entry for each token", code="invalid_combination", param=place)
+    return recorded, body.request
