@@ -70,6 +70,15 @@ class ChatTemplate(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ServedDraft:
+    """The model that guesses tokens ahead for the served one, and the memory of its cache."""
+
+    name: str
+    sha256: str
+    kv_cache_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """The model as the door knows it: its name, its text and its defaults, without its weights."""
 
@@ -80,6 +89,9 @@ class ServedModel:
     constraints: Constraints
     chat_template: ChatTemplate | None = None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
+    repeats_bits: bool = True
+    """Whether a token has the same bits whatever runs beside it."""
+    draft: ServedDraft | None = None
 
 
 class Serving(Protocol):

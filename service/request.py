@@ -4,7 +4,7 @@ Knows nothing of HTTP, text schemas or tensors.
 Always: every accepted request is answered by exactly one `Finished` or `Failed`, after any number of `Delta`s.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from model.decoding.beam import Stopped
@@ -80,6 +80,14 @@ class CacheReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculationReport:
+    """Tokens guessed ahead over all samples, and those of them that became part of a text."""
+
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """Seconds in the queue, in the prompt and in the generated tokens."""
 
@@ -126,6 +134,7 @@ class Finished:
     """The prompt's tokens from its second on, when their log-probabilities were asked for."""
     stopped: Stopped | None = None
     """Why a beam search ended."""
+    speculation: SpeculationReport = field(default_factory=SpeculationReport)
 
 
 FailureCode = Literal[

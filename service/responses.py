@@ -55,6 +55,7 @@ class GenerateAnswer:
             "seed": self._asked.request.parameters.seed,
             "parameters": self._asked.parameters,
             "cache": asdict(event.cache),
+            "speculation": asdict(event.speculation),
             "timings": asdict(event.timings),
             "reproducibility": {
                 "level": info.reproducibility_level,
