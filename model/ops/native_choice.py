@@ -3,6 +3,8 @@
 Knows the order of the tuples; computes nothing.
 """
 
+from __future__ import annotations
+
 from typing import cast
 
 from model.decoding.params import (
