@@ -39,6 +39,7 @@ class GenerateFields(TypedDict, total=False):
     stop_token_ids: Sequence[int]
     ignore_eos: bool
     logprobs: Mapping[str, Any]
+    constraint: Mapping[str, Any]
     session_id: str
     use_cache: bool
     deadline_ms: int
