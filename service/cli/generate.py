@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     "stop_token_ids",
     "ignore_eos",
     "num_return",
+    "beam_width",
+    "length_penalty",
 )
 @click.option("--logprobs", type=int, help="Show log-probabilities, and so many of the likeliest tokens.")
 @settings_options("model", "engine", "threads")
