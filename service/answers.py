@@ -7,7 +7,7 @@ Always: an answer becomes its value or a TaneError. What a newer server adds is 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -15,7 +15,7 @@ import httpx
 
 from service.event_stream import EventStreamDecoder
 from service.generate_fields import GenerateFields
-from service.request import CacheReport, SessionInfo, Timings, Usage
+from service.request import CacheReport, SessionInfo, SpeculationReport, Timings, Usage
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -93,6 +93,7 @@ class Response:
     """The prompt's log-probabilities, when they were asked for; nothing comes before its first token."""
     stopped: str | None = None
     """Why a beam search ended."""
+    speculation: SpeculationReport = field(default_factory=SpeculationReport)
 
     @property
     def text(self) -> str:
@@ -169,6 +170,7 @@ def read_response(answer: Mapping[str, Any]) -> Response:
         raw=answer,
         prompt_logprobs=_optional_tuple(answer.get("prompt_logprobs")),
         stopped=answer.get("stopped"),
+        speculation=known(SpeculationReport, answer.get("speculation", {})),
     )
 
 

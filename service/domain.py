@@ -1,6 +1,7 @@
 """From a checked body to a `GenerationRequest`: the prompt becomes ids, defaults become values, limits are applied.
 
-Knows the model's text and limits; knows no HTTP and no engine. Slow for long prompts: call it off the event loop.
+Knows the model's text and limits; knows no HTTP and no engine. Slow for long prompts and for constraints: call it off
+the event loop then.
 Always: every field of the body ends in the request or in the parameters that are echoed, or is refused by name.
 """
 
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.chat import ChatTemplateError, Message
-from model.decoding.params import DecodingParameters, LogprobOptions, Penalties
+from model.decoding.params import DecodingParameters, LogprobOptions, Penalties, Speculation
 from model.loading.checkpoint import GenerationDefaults
 from model.tokenizer import UnencodableText
 from service.beam_fields import check_beam_fields
+from service.constraints import compile_constraint
 from service.context import ServedModel
 from service.errors import InvalidField, NotFound
 from service.request import GenerationRequest
@@ -69,6 +71,7 @@ def read_generate(
             param="min_new_tokens",
             allowed={"minimum": 0, "maximum": new_tokens},
         )
+    constraint = None if body.constraint is None else compile_constraint(body, body.constraint, model, new_tokens)
     request = GenerationRequest(
         id=request_id,
         prompt_ids=tuple(prompt_ids),
@@ -78,6 +81,7 @@ def read_generate(
         use_cache=body.use_cache,
         deadline_s=None if body.deadline_ms is None else body.deadline_ms / 1000,
         streams=body.stream,
+        constraint=constraint,
     )
     return Asked(request, _effective(body, request, model.name))
 
@@ -180,12 +184,13 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
     # Beams draw nothing: what the model's own defaults say of drawing is not theirs.
     defaults = model.defaults if body.beam_width == 1 else GenerationDefaults()
     asked = body.logprobs
+    temperature = _first(body.temperature, defaults.temperature, 1.0) if body.beam_width == 1 else 1.0
     logprobs = None if asked is None else LogprobOptions(asked.top, asked.of, asked.prompt)
     return DecodingParameters(
         max_new_tokens=new_tokens,
         seed=secrets.randbits(DRAWN_SEED_BITS) if body.seed is None else body.seed,
         min_new_tokens=body.min_new_tokens,
-        temperature=_first(body.temperature, defaults.temperature, 1.0) if body.beam_width == 1 else 1.0,
+        temperature=temperature,
         top_k=int(_first(body.top_k, defaults.top_k, 0)),
         top_p=_first(body.top_p, defaults.top_p, 1.0),
         min_p=_first(body.min_p, defaults.min_p, 0.0),
@@ -196,9 +201,36 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
         penalties=Penalties(body.repetition_penalty, body.penalty_scope, body.presence_penalty, body.frequency_penalty),
         logit_bias=_logit_bias(body.logit_bias, model.tokenizer.vocabulary_size),
         banned_token_ids=tuple(sorted(set(body.banned_token_ids))),
+        speculation=_speculation(body, model, temperature),
         explain=body.explain,
         beam_width=body.beam_width,
         length_penalty=body.length_penalty,
+    )
+
+
+def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) -> Speculation:
+    """How tokens are guessed ahead for this request. Raises InvalidField for a way that it names and cannot have."""
+    if body.speculation == "off":
+        return "off"
+    problem = None
+    if body.beam_width > 1:
+        problem = "a beam search guesses no tokens ahead"
+    elif temperature > 0 and not model.repeats_bits:
+        problem = "this op set guesses tokens ahead only at temperature 0"
+    elif body.speculation == "draft" and model.draft is None:
+        problem = "this server has no draft model"
+    if problem is None:
+        return body.speculation
+    if body.speculation == "auto":
+        return "off"
+    allowed = (
+        ["off", "auto"] if body.speculation != "draft" or model.draft is not None else ["off", "prompt_lookup", "auto"]
+    )
+    raise InvalidField(
+        f"speculation cannot be {body.speculation}: {problem}",
+        code="invalid_combination",
+        param="speculation",
+        allowed=allowed,
     )
 
 
@@ -234,5 +266,5 @@ def _effective(body: GenerateRequest, request: GenerationRequest, model_name: st
         "top_p": decoding.top_p,
         "min_p": decoding.min_p,
         "seed": decoding.seed,
-        "speculation": "off",
+        "speculation": decoding.speculation,
     }

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from model.batch import Batch
 from model.decoding.choice import Ask, Choice
 from model.kv_cache import PagePool
+from service.drafting import Drafting
 from service.plan import Plan
 from service.prefix_tree import PrefixTree
 from service.request import (
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 MakeBudget = Callable[[], StepBudget]
+MakeDrafting = Callable[[], Drafting]
+"""Made anew with every cache."""
 
 
 class Runner(Protocol):
@@ -70,6 +73,7 @@ class Engine:
         control_token_ids: frozenset[int] = frozenset(),
         clock: Clock,
         make_budget: MakeBudget = StepBudget,
+        make_drafting: MakeDrafting | None = None,
     ) -> None:
         self._runner = runner
         self._sampler = sampler
@@ -79,6 +83,7 @@ class Engine:
         self._control_token_ids = control_token_ids
         self._clock = clock
         self._make_budget = make_budget
+        self._make_drafting = make_drafting or (lambda: Drafting(clock=clock, eos_token_ids=eos_token_ids))
         self._build()
 
     @property
@@ -152,6 +157,7 @@ class Engine:
             eos_token_ids=self._eos_token_ids,
             control_token_ids=self._control_token_ids,
             budget=self._make_budget(),
+            drafting=self._make_drafting(),
         )
 
     def _run(self, plan: Plan, started: float) -> None:

@@ -101,8 +101,8 @@ class Metrics:
             "reason",
             get_args(EvictionReason),
         )
-        self._counter("tane_speculation_drafted_tokens", "Tokens guessed ahead.")
-        self._counter("tane_speculation_accepted_tokens", "Tokens guessed ahead and kept.")
+        self._drafted = self._counter("tane_speculation_drafted_tokens", "Tokens guessed ahead.")
+        self._accepted = self._counter("tane_speculation_accepted_tokens", "Tokens guessed ahead and kept.")
         Gauge(
             "tane_tokens_per_second",
             "Generated tokens per second over the last ten seconds; for people, use rate() of the counter.",
@@ -138,6 +138,8 @@ class Metrics:
         self._generated.inc(report.generated_tokens)
         self._queried.inc(report.queried_tokens)
         self._hit.inc(report.hit_tokens)
+        self._drafted.inc(report.drafted_tokens)
+        self._accepted.inc(report.accepted_tokens)
         self._rate.add(report.generated_tokens)
         for reason, tokens in report.evicted_tokens.items():
             self._evicted[reason].inc(tokens)

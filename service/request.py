@@ -4,11 +4,14 @@ Knows nothing of HTTP, text schemas or tensors.
 Always: every accepted request is answered by exactly one `Finished` or `Failed`, after any number of `Delta`s.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from model.decoding.beam import Stopped
 from model.decoding.params import DecodingParameters, Explanation, TokenLogprob
+
+if TYPE_CHECKING:  # the client library reads events too, and needs no grammars
+    from model.decoding.constraint import CompiledConstraint
 
 FinishReason = Literal["eos", "stop", "length", "deadline"]
 CacheReason = Literal["disabled", "recomputed", "cold", "prefix", "append", "edit", "identical", "evicted"]
@@ -30,6 +33,8 @@ class GenerationRequest:
     """Seconds after submission."""
     streams: bool = False
     """Whether `Delta`s are wanted."""
+    constraint: "CompiledConstraint | None" = None
+    """The form of the text, shared with no other request; it can be met within `max_new_tokens`."""
 
     @property
     def searches(self) -> bool:
@@ -74,6 +79,14 @@ class CacheReport:
     evicted_tokens: int = 0
     first_changed_token: int | None = None
     reason: CacheReason = "cold"
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationReport:
+    """Tokens guessed ahead over all samples, and those of them that became part of a text."""
+
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +136,12 @@ class Finished:
     """The prompt's tokens from its second on, when their log-probabilities were asked for."""
     stopped: Stopped | None = None
     """Why a beam search ended."""
+    speculation: SpeculationReport = field(default_factory=SpeculationReport)
 
 
-FailureCode = Literal["cancelled", "deadline_exceeded", "numerical_error", "engine_failed", "engine_stopped"]
+FailureCode = Literal[
+    "cancelled", "deadline_exceeded", "numerical_error", "constraint_failed", "engine_failed", "engine_stopped"
+]
 
 
 @dataclass(frozen=True, slots=True)

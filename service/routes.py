@@ -30,7 +30,7 @@ from service.request import (
 from service.responses import GenerateAnswer
 from service.schemas import Body, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest, read, schema
 
-NOT_IN_INFO = {"model", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
+NOT_IN_INFO = {"model", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
 """Settings that are paths and addresses, or that `engine` shows as they took effect."""
 
 router = APIRouter()
@@ -162,6 +162,7 @@ async def info(request: Request) -> Response:
                 "config": asdict(model.config),
                 "defaults": asdict(model.defaults),
             },
+            "draft": None if model.draft is None else asdict(model.draft),
             "engine": engine,
             "reproducibility": reproducibility,
             "settings": settings.model_dump(exclude=NOT_IN_INFO),

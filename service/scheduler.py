@@ -17,6 +17,7 @@ from model.decoding.params import Drawn
 from model.decoding.transcript import Transcript
 from model.kv_cache import BooksError, PagePool, reservation
 from service.beam_answers import begin_search, conclude_search, grow_beams, let_beams_go
+from service.drafting import Drafting
 from service.lease import Lease
 from service.plan import Plan, PlannedRows, assemble
 from service.prefix_tree import Match, PrefixTree
@@ -51,6 +52,7 @@ class Scheduler:
         eos_token_ids: frozenset[int],
         control_token_ids: frozenset[int] = frozenset(),
         budget: StepBudget,
+        drafting: Drafting,
     ) -> None:
         self._pool = pool
         self._tree = tree
@@ -59,6 +61,7 @@ class Scheduler:
         self._eos_token_ids = eos_token_ids
         self._exempt_token_ids = eos_token_ids | control_token_ids
         self._budget = budget
+        self._drafting = drafting
         self._queue: deque[Active] = deque()
         self._running: list[Active] = []
         self._copies: list[PageCopy] = []
@@ -106,8 +109,9 @@ class Scheduler:
             self._collect(active, now)
 
     def plan(self, now: float) -> Plan | None:
-        """Every decoding sequence gets one row; what is left of the budget goes to prompts, the oldest first."""
+        """Every decoding sequence gets a row and its guesses; what is left of the budget goes to prompts, in turn."""
         rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.growing]
+        rows = self._drafting.draft(rows)
         decode_rows = sum(each.count for each in rows)
         self.tally.decode_rows += decode_rows
         left = self._budget.prefill_rows(decode_rows)
@@ -132,11 +136,13 @@ class Scheduler:
             prefilled = rows.active.is_prefilling
             # Of decode rows only the first is sure: those of drafted tokens count once the tokens are gained.
             rows.sequence.lease.length += rows.count if prefilled else 1
+            rows.active.drafted_tokens += len(rows.drafts)
+            self.tally.drafted_tokens += len(rows.drafts)
             if prefilled and rows.active.request.use_cache:
                 rows.sequence.lease.publish(rows.active.request.prompt_ids)
         for active, choice in zip(plan.asking, choices, strict=True):
             if any(drawn.token_id is None for tokens in (choice.prompt, *choice.tokens) for drawn in tokens):
-                self._fail(active, "numerical_error", now)
+                self._fail(active, _failure_of(active), now)
                 continue
             active.prompt_records += map(record_of, choice.prompt)
             if choice.search is not None:
@@ -176,12 +182,13 @@ class Scheduler:
         )
 
     def observe(self, plan: Plan, seconds: float) -> None:
-        self._budget.observe(plan.batch.row_count, seconds)
+        self._budget.observe(plan.batch.row_count, self._drafting.observe(plan.rows, seconds))
 
     def check_books(self) -> None:
         """With nothing running: no page is leased or promised, and tokens counted equal tokens answered for."""
         self._pool.check()
         self._tree.check()
+        self._drafting.check(idle=not (self._running or self._queue))
         if self._running or self._queue:
             return
         if self._pool.leased or self._pool.promised:
@@ -224,13 +231,15 @@ class Scheduler:
 
     def _attach(self, active: Active, lease: Lease, match: Match) -> None:
         request = active.request
+        # Asked before the turn, which may drop what the tree holds.
+        is_known = active.scores_prompt and bool(self._tree.match(request.prompt_ids[:-1]).tokens)
         if not request.use_cache:
             active.turn = Turn(take_over=False, reason="disabled")
         elif active.session is None:
             active.turn = without_session(self._tree, match)
         else:
             active.turn = self._sessions.turn(active.session, request.prompt_ids, match)
-        if request.use_cache and active.scores_prompt and self._tree.match(request.prompt_ids[:-1]).tokens:
+        if request.use_cache and is_known:
             active.turn = replace(active.turn, reason="recomputed")
         lease.attach(match, take_over=active.turn.take_over)
         active.reused_tokens = lease.length
@@ -290,6 +299,9 @@ class Scheduler:
         """Append tokens until the text ends; the rows of drafts that were taken are computed positions now."""
         taken = sequence.gain(tokens, active.request.parameters, self._eos_token_ids)
         sequence.lease.length += taken - 1
+        accepted = min(taken, len(tokens) - 1)
+        active.accepted_tokens += accepted
+        self.tally.accepted_tokens += accepted
         if active.request.use_cache:
             sequence.lease.publish(sequence.ids)
         return taken
@@ -320,6 +332,7 @@ class Scheduler:
     def _let_go(self, active: Active, sequence: Sequence, keep: Keep) -> None:
         """Give a sequence's pages back, having entered into the tree what is to be kept."""
         lease = sequence.lease
+        self._drafting.forget(sequence)
         if active.request.use_cache and keep == "all":
             lease.publish_tail(sequence.ids)
         node, computed = lease.node, min(lease.length, lease.node.end)
@@ -339,15 +352,18 @@ class Scheduler:
             self._make_transcript(request),
             request.prompt_ids,
             history=history_of(request.parameters, request.prompt_ids, self._exempt_token_ids),
+            constraint=None
+            if request.constraint is None
+            else request.constraint.begin(request.parameters.max_new_tokens),
         )
 
     def _finish(self, active: Active, now: float) -> None:
         completions = tuple(active.completions[index] for index in sorted(active.completions))
         self._end(active, completions[0].finish_reason, now)
         usage, cache, timings = active.usage(), active.cache_report(), active.timings(now)
-        prompt = tuple(active.prompt_records)
+        prompt, speculation = tuple(active.prompt_records), active.speculation_report()
         stopped = active.beams.search.stopped if active.beams is not None else None
-        self._events.append(Finished(active.id, completions, usage, cache, timings, prompt, stopped=stopped))
+        self._events.append(Finished(active.id, completions, usage, cache, timings, prompt, stopped, speculation))
 
     def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> None:
         for active in actives:
@@ -377,3 +393,9 @@ class Scheduler:
         self._settled[1] += usage.generated_tokens
         self.tally.outcomes.append(outcome)
         self.tally.request_s.append(now - active.arrived)
+
+
+def _failure_of(active: Active) -> FailureCode:
+    """Why nothing could be drawn: the form gave up, or the row held something that is not a number."""
+    gave_up = any(each.constraint is not None and each.constraint.failed for each in active.sequences)
+    return "constraint_failed" if gave_up else "numerical_error"

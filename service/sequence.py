@@ -20,6 +20,7 @@ from service.request import (
     Delta,
     FinishReason,
     GenerationRequest,
+    SpeculationReport,
     Timings,
     TokenRecord,
     Usage,
@@ -131,6 +132,8 @@ class Active:
     generated_tokens: int = 0
     reused_tokens: int = 0
     computed_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     prompt_records: list[TokenRecord] = field(default_factory=list)
     """The prompt's tokens from its second on, as far as their log-probabilities are known."""
     turn: Turn = field(default_factory=lambda: Turn(take_over=False))
@@ -172,6 +175,9 @@ class Active:
             self.turn.first_changed_token,
             self.turn.reason,
         )
+
+    def speculation_report(self) -> SpeculationReport:
+        return SpeculationReport(self.drafted_tokens, self.accepted_tokens)
 
     def timings(self, now: float) -> Timings:
         admitted = now if self.admitted_at is None else self.admitted_at

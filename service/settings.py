@@ -78,6 +78,12 @@ class Settings(BaseModel):
     cache_folder: str | None = Field(
         default=None, description="Where the default model is kept; default: tane in the user's cache folder."
     )
+    draft: str | None = Field(
+        default=None, description="A GGUF file of a smaller model with the same vocabulary, to guess tokens ahead."
+    )
+    draft_cache_bytes: int = Field(
+        default=1 << 28, ge=1 << 20, description="Memory for the draft model's cached keys and values."
+    )
     engine: Literal["auto", "native", "torch"] = Field(
         default="auto",
         description="Op set: native gives the same bits always; torch computes and caches in float32. auto: native.",

@@ -20,9 +20,13 @@ from model.loading.hub import pull
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
+from service.constraints import ConstraintCache
 from service.context import ServedModel, Service
+from service.draft_loading import LoadedDraft, load_draft
+from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
+from service.exchange import worker_lock
 from service.metrics import Metrics
 from service.op_sets import ChosenOpSet, choose_op_set
 from service.request import GenerationRequest, RequestEvent
@@ -53,6 +57,7 @@ def load(settings: Settings, *, progress: Progress | None = None, make_budget: M
     checkpoint = load_gguf(path)
     tokenizer = Tokenizer(checkpoint.vocabulary)
     op_set = choose_op_set(settings, checkpoint)
+    draft = load_draft(settings, checkpoint)
     info = _engine_info(settings, checkpoint, op_set)
     template = checkpoint.chat_template
     model = ServedModel(
@@ -60,11 +65,14 @@ def load(settings: Settings, *, progress: Progress | None = None, make_budget: M
         sha256=checkpoint.sha256,
         config=checkpoint.config,
         tokenizer=tokenizer,
+        constraints=ConstraintCache(tokenizer, make_lock=worker_lock),
         chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
         defaults=checkpoint.defaults,
+        repeats_bits=op_set.reproducibility_level == "bitwise",
+        draft=None if draft is None else draft.served,
     )
     ops = op_set.make(info.page_count)
-    engine = _engine(settings, checkpoint, tokenizer, info, ops=ops, make_budget=make_budget)
+    engine = _engine(settings, checkpoint, tokenizer, info, ops=ops, draft=draft, make_budget=make_budget)
     return Loaded(engine, info, model, ops)
 
 
@@ -144,6 +152,7 @@ def _engine(
     info: EngineInfo,
     *,
     ops: Any,
+    draft: LoadedDraft | None,
     make_budget: MakeBudget,
 ) -> Engine:
     eos_token_ids = tokenizer.eos_token_ids
@@ -151,6 +160,10 @@ def _engine(
         runner = ModelRunner(ops, checkpoint)
     except ValueError as error:
         raise ModelFileError(str(error)) from error
+
+    def make_drafting() -> Drafting:
+        return Drafting(clock=time.monotonic, eos_token_ids=eos_token_ids, model=draft.make() if draft else None)
+
     return Engine(
         runner,
         Sampler(ops, eos_token_ids),
@@ -162,4 +175,5 @@ def _engine(
         control_token_ids=tokenizer.control_token_ids,
         clock=time.monotonic,
         make_budget=make_budget,
+        make_drafting=make_drafting,
     )

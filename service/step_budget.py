@@ -1,4 +1,4 @@
-"""How many prompt rows one step may run: a time budget turned into rows by the measured cost of earlier steps.
+"""What rows cost, measured on earlier steps, and how many prompt rows one step may run for a budget of time.
 
 Knows rows and seconds. Always: at least `LEAST` rows are granted, so that every prompt moves on. Bits never depend
 on it.
@@ -10,6 +10,33 @@ FIRST = 64
 """Rows of a first step, before anything was measured."""
 FORGETTING = 0.95
 """Weight of the past at each new step: about the last twenty steps count."""
+EXTRA_ROW = 0.15
+"""What a further row costs beside the first, as a share of it, as long as nothing was measured."""
+EXTRA_ROW_WEIGHT = 0.5
+"""How much that counts, in rows² of the measured steps' variance."""
+OUTLIER = 3.0
+"""A step that took this many times what was expected was held up by something else."""
+
+
+class Observations:
+    """Means, variance and covariance of rows and seconds over recent steps."""
+
+    def __init__(self, forgetting: float = FORGETTING) -> None:
+        self._forgetting = forgetting
+        self._moments: tuple[float, ...] = (0.0,) * 5
+
+    def __bool__(self) -> bool:
+        return self._moments[0] > 0
+
+    def add(self, rows: int, seconds: float) -> None:
+        step = (1.0, rows, seconds, rows * rows, rows * seconds)
+        self._moments = tuple(self._forgetting * old + new for old, new in zip(self._moments, step, strict=True))
+
+    def summary(self) -> tuple[float, float, float, float]:
+        """Mean rows, mean seconds, variance of the rows, covariance."""
+        weight, *sums = self._moments
+        rows, seconds, rows_squared, rows_seconds = (each / weight for each in sums)
+        return rows, seconds, rows_squared - rows**2, rows_seconds - rows * seconds
 
 
 class StepBudget:
@@ -18,16 +45,15 @@ class StepBudget:
     def __init__(self, *, decoding_s: float = 0.06, prefilling_s: float = 0.3) -> None:
         self._decoding_s = decoding_s
         self._prefilling_s = prefilling_s
-        self._moments: tuple[float, ...] = (0.0,) * 5
+        self._observed = Observations()
 
     def observe(self, rows: int, seconds: float) -> None:
         """Learn from one step that ran."""
-        step = (1.0, rows, seconds, rows * rows, rows * seconds)
-        self._moments = tuple(FORGETTING * old + new for old, new in zip(self._moments, step, strict=True))
+        self._observed.add(rows, seconds)
 
     def prefill_rows(self, decode_rows: int) -> int:
         """Prompt rows that fit a step which also runs `decode_rows`."""
-        if not self._moments[0]:
+        if not self._observed:
             return FIRST
         fixed, per_row = self._fit()
         budget = self._decoding_s if decode_rows else self._prefilling_s
@@ -35,12 +61,36 @@ class StepBudget:
         return int(max(LEAST, min(MOST, rows)))
 
     def _fit(self) -> tuple[float, float]:
-        weight, rows, seconds, rows_squared, rows_seconds = self._moments
-        mean_rows, mean_seconds = rows / weight, seconds / weight
-        spread = rows_squared / weight - mean_rows**2
-        slope = 0.0
-        if spread > 1e-9 * mean_rows**2:
-            slope = (rows_seconds / weight - mean_rows * mean_seconds) / spread
+        rows, seconds, variance, covariance = self._observed.summary()
+        slope = covariance / variance if variance > 1e-9 * rows**2 else 0.0
         # Steps of one size, or noise, say nothing of a slope: then all cost is laid to the rows.
-        per_row = slope if slope > 0 else mean_seconds / mean_rows
-        return max(0.0, mean_seconds - per_row * mean_rows), max(per_row, 1e-9)
+        per_row = slope if slope > 0 else seconds / rows
+        return max(0.0, seconds - per_row * rows), max(per_row, 1e-9)
+
+
+class RowCost:
+    """Seconds of a step of a few rows.
+
+    Where the measured steps differ in size their slope is believed; where they are all alike, a usual one.
+    """
+
+    def __init__(self) -> None:
+        self._observed = Observations()
+
+    def __bool__(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._observed)
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Learn from one step that ran; a clock that stood still says nothing."""
+        if seconds > 0:
+            self._observed.add(rows, min(seconds, OUTLIER * self(rows)) if self else seconds)
+
+    def __call__(self, rows: float) -> float:
+        """Raises ZeroDivisionError when nothing was measured."""
+        mean_rows, mean_seconds, variance, covariance = self._observed.summary()
+        usual = EXTRA_ROW * mean_seconds / (1 + EXTRA_ROW * (mean_rows - 1))
+        slope = (covariance + EXTRA_ROW_WEIGHT * usual) / (variance + EXTRA_ROW_WEIGHT)
+        # No row is free, and none costs more than its share of a step.
+        slope = min(max(slope, 0.01 * mean_seconds / mean_rows), mean_seconds / mean_rows)
+        return mean_seconds + slope * (rows - mean_rows)

@@ -40,3 +40,7 @@ class StepReport:
     leased_pages: int
     ran: bool
     """False when no row ran and the report is bookkeeping only."""
+    drafted_tokens: int = 0
+    """Guessed ahead in this step."""
+    accepted_tokens: int = 0
+    """Those of them that became part of a text."""

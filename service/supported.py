@@ -12,8 +12,6 @@ from service.errors import InvalidField
 Values = Mapping[str, tuple[Any, ...]]
 
 GENERATE_VALUES: Values = {
-    "constraint": (None,),
-    "speculation": ("off", "auto"),
     "resume": (None,),
 }
 """Fields of `/generate` that take only some of their values yet."""

@@ -25,6 +25,8 @@ class Tally:
     inter_token_s: list[float] = field(default_factory=list)
     request_s: list[float] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     def report(
         self,
@@ -56,4 +58,6 @@ class Tally:
             idle_pages=pages[1],
             leased_pages=pages[2],
             ran=bool(self.prefill_rows or self.decode_rows),
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
         )

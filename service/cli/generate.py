@@ -109,7 +109,7 @@ def request_body(text: str, *, chat: bool, logprobs: int | None, **fields: Any) 
     body: dict[str, Any] = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
     if logprobs is not None:
         body["logprobs"] = {"top": logprobs}
-    given = {name: value for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in fields.items() if value not in (None, ())}
     return body | {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 

@@ -52,6 +52,11 @@ def banner(service: "Service", settings: "Settings") -> list[str]:
     lines = [
         f"model   {model.name}, {model.config.context_length} tokens of context",
         f"engine  {info.engine}, answers repeat {info.reproducibility_level.replace('_', ' ')}",
+        *(
+            [f"draft   {model.draft.name}, {model.draft.kv_cache_bytes / 2**20:.0f} MiB of cache"]
+            if model.draft
+            else []
+        ),
         f"cache   {info.kv_cache_bytes / 2**20:.0f} MiB, {tokens} tokens",
         f"address {address or 'a free port, named below'}",
     ]
