@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -17,6 +17,7 @@ from tests.tiny_model import TinyShape, write_tiny_gguf
 
 TEXT = "The seed lies in the ground and waits for the rain. "
 NEW = 16
+Fields = dict[str, Any]
 NOISE: list[Mapping[str, Any]] = [
     {"prompt": TEXT * 6, "temperature": 1.5, "max_new_tokens": 30},
     {"prompt": TEXT * 2 + "When", "temperature": 0, "max_new_tokens": 9, "session_id": "noise"},
@@ -44,7 +45,15 @@ def client(live: Live) -> Iterator[TaneClient]:
         yield client
 
 
-def under_load(live: Live, fields: GenerateFields) -> list[Response]:
+def ask(client: TaneClient, **fields: Any) -> Response:
+    return client.generate(**cast(GenerateFields, fields))
+
+
+def stream(client: TaneClient, **fields: Any) -> Iterator[Delta | Response]:
+    return client.stream(**cast(GenerateFields, fields))
+
+
+def under_load(live: Live, fields: Fields) -> list[Response]:
     """The answers to a question that is asked again and again while others keep the server busy."""
 
     def noise(number: int) -> None:
@@ -55,22 +64,22 @@ def under_load(live: Live, fields: GenerateFields) -> list[Response]:
 
     with ThreadPoolExecutor(4) as pool, TaneClient(live.url) as client:
         noises = [pool.submit(noise, number) for number in range(20)]
-        answers = [client.generate(**fields) for _ in range(6)]
+        answers = [ask(client, **fields) for _ in range(6)]
         for each in noises:
             each.result()
     return answers
 
 
-GREEDY: GenerateFields = {"prompt": TEXT, "temperature": 0, "max_new_tokens": NEW, "logprobs": {"top": 3}}
-SEEDED: GenerateFields = {**GREEDY, "temperature": 1.2, "seed": 17}
+GREEDY: Fields = {"prompt": TEXT, "temperature": 0, "max_new_tokens": NEW, "logprobs": {"top": 3}}
+SEEDED: Fields = {**GREEDY, "temperature": 1.2, "seed": 17}
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "uncached"])
 @pytest.mark.parametrize("fields", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 def test_text_and_log_probabilities_are_the_same_alone_and_under_a_noisy_load(
-    fields: GenerateFields, cached: bool, live: Live, client: TaneClient
+    fields: Fields, cached: bool, live: Live, client: TaneClient
 ) -> None:
-    alone = client.generate(**{**fields, "use_cache": False}).completions
+    alone = ask(client, **{**fields, "use_cache": False}).completions
 
     answers = under_load(live, {**fields, "use_cache": cached})
 
@@ -79,28 +88,28 @@ def test_text_and_log_probabilities_are_the_same_alone_and_under_a_noisy_load(
 
 def test_a_text_of_several_is_the_same_however_many_there_are(client: TaneClient) -> None:
     """Sample i of a seed is one text, whether two or five are asked for."""
-    asked: GenerateFields = {**SEEDED, "ignore_eos": True}
-    five = client.generate(**asked, num_return=5).completions
+    asked: Fields = {**SEEDED, "ignore_eos": True}
+    five = ask(client, **asked, num_return=5).completions
 
-    assert five[:2] == client.generate(**asked, num_return=2).completions
-    assert five[:1] == client.generate(**asked).completions
+    assert five[:2] == ask(client, **asked, num_return=2).completions
+    assert five[:1] == ask(client, **asked).completions
 
 
 def test_texts_of_one_seed_differ_from_each_other(client: TaneClient) -> None:
-    texts = client.generate(**{**SEEDED, "temperature": 2}, ignore_eos=True, num_return=8).completions
+    texts = ask(client, **{**SEEDED, "temperature": 2}, ignore_eos=True, num_return=8).completions
 
     assert len({text.token_ids for text in texts}) > 4
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**53 + 1, 2**63 - 1])
 def test_the_seed_that_was_sent_is_the_one_that_is_told(seed: int, client: TaneClient) -> None:
-    assert seed == client.generate(**{**GREEDY, "seed": seed}).seed
+    assert seed == ask(client, **{**GREEDY, "seed": seed}).seed
 
 
 def test_the_seed_that_was_drawn_and_told_gives_the_text_again(client: TaneClient) -> None:
-    first = client.generate(**{**GREEDY, "temperature": 1.5})
+    first = ask(client, **{**GREEDY, "temperature": 1.5})
 
-    assert first.completions == client.generate(**{**GREEDY, "temperature": 1.5, "seed": first.seed}).completions
+    assert first.completions == ask(client, **{**GREEDY, "temperature": 1.5, "seed": first.seed}).completions
 
 
 @pytest.mark.parametrize(
@@ -109,27 +118,28 @@ def test_the_seed_that_was_drawn_and_told_gives_the_text_again(client: TaneClien
     ids=str,
 )
 def test_the_narrowest_values_are_greedy(narrow: dict[str, float], client: TaneClient) -> None:
-    greedy = client.generate(**GREEDY)
+    greedy = ask(client, **GREEDY)
 
-    sampled = client.generate(**{**GREEDY, "temperature": 1, "seed": 3, **narrow})  # type: ignore[typeddict-item]
+    sampled = ask(client, **{**GREEDY, "temperature": 1, "seed": 3, **narrow})
 
     assert greedy.completions == sampled.completions
 
 
 @pytest.mark.parametrize("name", ["top_p", "temperature", "repetition_penalty"])
 def test_a_value_that_is_refused_leaves_the_server_as_it_was(name: str, live: Live, client: TaneClient) -> None:
-    expected = client.generate(**GREEDY).completions
+    expected = ask(client, **GREEDY).completions
 
     refused = httpx.post(f"{live.url}/generate", json={**GREEDY, name: -1})
 
     assert 422 == refused.status_code
-    assert expected == client.generate(**GREEDY).completions
+    assert expected == ask(client, **GREEDY).completions
 
 
 @pytest.mark.parametrize("of", ["model", "sampled"])
 def test_no_log_probability_stands_for_another(of: str, client: TaneClient) -> None:
     """Twenty are asked for and three are left: what is not there is not listed, and no huge number says so."""
-    response = client.generate(
+    response = ask(
+        client,
         prompt=TEXT,
         max_new_tokens=NEW,
         temperature=1,
@@ -148,30 +158,30 @@ def test_no_log_probability_stands_for_another(of: str, client: TaneClient) -> N
 
 @pytest.mark.parametrize("of", ["model", "sampled"])
 def test_the_answer_says_of_which_distribution_it_speaks(of: str, client: TaneClient) -> None:
-    answer = client.generate(prompt=TEXT, max_new_tokens=2, temperature=0.5, logprobs={"of": of})
+    answer = ask(client, prompt=TEXT, max_new_tokens=2, temperature=0.5, logprobs={"of": of})
 
     assert of == answer.parameters["logprobs"]["of"]
 
 
 def test_the_two_distributions_are_not_the_same(client: TaneClient) -> None:
     """What a filter dropped makes the rest likelier."""
-    asked: GenerateFields = {"prompt": TEXT, "max_new_tokens": NEW, "temperature": 1, "top_k": 5, "seed": 1}
+    asked: Fields = {"prompt": TEXT, "max_new_tokens": NEW, "temperature": 1, "top_k": 5, "seed": 1}
     model, sampled = (
-        client.generate(**asked, logprobs={"of": of}).completions[0].logprobs or () for of in ("model", "sampled")
+        ask(client, **asked, logprobs={"of": of}).completions[0].logprobs or () for of in ("model", "sampled")
     )
 
     assert NEW == len(model)
     assert all(before["logprob"] < after["logprob"] for before, after in zip(model, sampled, strict=True))
 
 
-STOPPED: GenerateFields = {"prompt": TEXT, "temperature": 1.4, "seed": 5, "max_new_tokens": 60, "ignore_eos": True}
+STOPPED: Fields = {"prompt": TEXT, "temperature": 1.4, "seed": 5, "max_new_tokens": 60, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
 def stop(live: Live) -> str:
     """Three characters in the middle of what would be said, which no token holds alone."""
     with TaneClient(live.url) as client:
-        text = client.generate(**STOPPED).text
+        text = ask(client, **STOPPED).text
     return text[len(text) // 2 : len(text) // 2 + 3]
 
 
@@ -181,19 +191,19 @@ def test_a_stop_counts_whatever_form_the_prompt_has(form: str, stop: str, model:
     fields = {name: value for name, value in STOPPED.items() if name != "prompt"}
     fields[form] = TEXT if form == "prompt" else tokenizer.encode(TEXT)
 
-    response = client.generate(**fields, stop=[stop])  # type: ignore[arg-type]
+    response = ask(client, **fields, stop=[stop])
 
     assert "stop" == response.finish_reason
-    assert client.generate(**STOPPED).text.partition(stop)[0] == response.text
+    assert ask(client, **STOPPED).text.partition(stop)[0] == response.text
 
 
 def test_a_stop_leaves_no_trace_in_a_stream(stop: str, client: TaneClient) -> None:
-    *deltas, response = client.stream(**STOPPED, stop=[stop])
+    *deltas, response = stream(client, **STOPPED, stop=[stop])
 
     assert isinstance(response, Response)
     assert response.text == "".join(delta.text for delta in deltas if isinstance(delta, Delta))
     assert stop not in response.text
-    assert client.generate(**STOPPED, stop=[stop]).text == response.text
+    assert ask(client, **STOPPED, stop=[stop]).text == response.text
 
 
 @pytest.mark.parametrize("stops", [[], ["e"]], ids=["without a stop", "with a stop"])
@@ -202,7 +212,7 @@ def test_text_tokens_and_log_probabilities_of_a_piece_belong_together(
 ) -> None:
     """Also where random tokens break characters up: a piece is the decoding of its own tokens."""
     tokenizer = Tokenizer(load_gguf(model).vocabulary)
-    *pieces, response = client.stream(**{**STOPPED, "temperature": 2}, stop=stops, logprobs={"top": 1})
+    *pieces, response = stream(client, **{**STOPPED, "temperature": 2}, stop=stops, logprobs={"top": 1})
 
     deltas = [piece for piece in pieces if isinstance(piece, Delta)]
     for delta in deltas:
@@ -217,8 +227,8 @@ def test_text_tokens_and_log_probabilities_of_a_piece_belong_together(
 
 def test_ids_are_always_of_the_vocabulary_and_of_the_kept_set(client: TaneClient) -> None:
     """Over many draws at the highest temperature, each among the five that the filter left."""
-    response = client.generate(
-        prompt=TEXT, temperature=2, top_k=5, num_return=16, max_new_tokens=40, ignore_eos=True, explain=True
+    response = ask(
+        client, prompt=TEXT, temperature=2, top_k=5, num_return=16, max_new_tokens=40, ignore_eos=True, explain=True
     )
 
     for completion in response.completions:
