@@ -145,6 +145,11 @@ class Promise:
         self.remaining -= 1
         self._pool._promised -= 1
 
+    def refund(self) -> None:
+        """A page that was taken on this promise is free again, and may be taken anew."""
+        self.remaining += 1
+        self._pool._promised += 1
+
     def withdraw(self) -> None:
         """Give back what was not taken."""
         self._pool._promised -= self.remaining

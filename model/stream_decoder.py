@@ -13,6 +13,12 @@ class StreamDecoder:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
+    def fork(self) -> "StreamDecoder":
+        """The same place for a second text that goes on from here."""
+        child = StreamDecoder()
+        child._decoder.setstate(self._decoder.getstate())
+        return child
+
     @property
     def pending(self) -> bytes:
         """The beginning of a character that waits: at most three bytes."""

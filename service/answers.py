@@ -69,6 +69,10 @@ class Completion:
     logprobs: tuple[Mapping[str, Any], ...] | None
     explain: tuple[Mapping[str, Any], ...] | None = None
     """How each token was chosen, when that was asked for."""
+    logprob: float | None = None
+    """Of a beam: the sum that beams are ranked by."""
+    score: float | None = None
+    """Of a beam: its `logprob` over its length to the power of the length penalty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ class Response:
     raw: Mapping[str, Any]
     prompt_logprobs: tuple[Mapping[str, Any] | None, ...] | None = None
     """The prompt's log-probabilities, when they were asked for; nothing comes before its first token."""
+    stopped: str | None = None
+    """Why a beam search ended."""
     speculation: SpeculationReport = field(default_factory=SpeculationReport)
 
     @property
@@ -163,6 +169,7 @@ def read_response(answer: Mapping[str, Any]) -> Response:
         reproducibility=answer["reproducibility"],
         raw=answer,
         prompt_logprobs=_optional_tuple(answer.get("prompt_logprobs")),
+        stopped=answer.get("stopped"),
         speculation=known(SpeculationReport, answer.get("speculation", {})),
     )
 
@@ -250,6 +257,8 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
         finish_reason=choice["finish_reason"],
         logprobs=_optional_tuple(choice.get("logprobs")),
         explain=_optional_tuple(choice.get("explain")),
+        logprob=choice.get("logprob"),
+        score=choice.get("score"),
     )
 
 

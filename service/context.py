@@ -10,6 +10,7 @@ from typing import Protocol
 
 from model.chat import Message
 from model.config import ModelConfig
+from model.decoding.constraint import CompiledConstraint, ConstraintSpec
 from model.loading.checkpoint import GenerationDefaults
 from service.engine_info import EngineInfo
 from service.metrics import Metrics
@@ -59,6 +60,11 @@ class Tokenizer(Protocol):
     def token_bytes(self, token_id: int) -> bytes: ...
 
 
+class Constraints(Protocol):
+    def compiled(self, spec: ConstraintSpec, banned: Sequence[int]) -> CompiledConstraint:
+        """One for a single request. Slow: call it off the event loop. Raises ConstraintError."""
+
+
 class ChatTemplate(Protocol):
     def encode(self, messages: Sequence[Message]) -> list[int]: ...
 
@@ -80,6 +86,7 @@ class ServedModel:
     sha256: str
     config: ModelConfig
     tokenizer: Tokenizer
+    constraints: Constraints
     chat_template: ChatTemplate | None = None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     repeats_bits: bool = True

@@ -1,6 +1,7 @@
 """From a checked body to a `GenerationRequest`: the prompt becomes ids, defaults become values, limits are applied.
 
-Knows the model's text and limits; knows no HTTP and no engine. Slow for long prompts: call it off the event loop.
+Knows the model's text and limits; knows no HTTP and no engine. Slow for long prompts and for constraints: call it off
+the event loop then.
 Always: every field of the body ends in the request or in the parameters that are echoed, or is refused by name.
 """
 
@@ -12,7 +13,10 @@ from typing import Any
 
 from model.chat import ChatTemplateError, Message
 from model.decoding.params import DecodingParameters, LogprobOptions, Penalties, Speculation
+from model.loading.checkpoint import GenerationDefaults
 from model.tokenizer import UnencodableText
+from service.beam_fields import check_beam_fields
+from service.constraints import compile_constraint
 from service.context import ServedModel
 from service.errors import InvalidField, NotFound
 from service.request import GenerationRequest
@@ -47,6 +51,7 @@ def read_generate(
     Raises InvalidField and NotFound.
     """
     refuse_unsupported(body, GENERATE_VALUES)
+    check_beam_fields(body)
     if body.model not in (None, model.name):
         raise NotFound("there is no such model", code="model_not_found", param="model", allowed=[model.name])
     _check_tokens(body, model.tokenizer.vocabulary_size)
@@ -66,6 +71,7 @@ def read_generate(
             param="min_new_tokens",
             allowed={"minimum": 0, "maximum": new_tokens},
         )
+    constraint = None if body.constraint is None else compile_constraint(body, body.constraint, model, new_tokens)
     request = GenerationRequest(
         id=request_id,
         prompt_ids=tuple(prompt_ids),
@@ -75,6 +81,7 @@ def read_generate(
         use_cache=body.use_cache,
         deadline_s=None if body.deadline_ms is None else body.deadline_ms / 1000,
         streams=body.stream,
+        constraint=constraint,
     )
     return Asked(request, _effective(body, request, model.name))
 
@@ -174,9 +181,10 @@ def _new_tokens(body: GenerateRequest, prompt_field: str, prompt_length: int, co
 
 
 def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> DecodingParameters:
-    defaults = model.defaults
+    # Beams draw nothing: what the model's own defaults say of drawing is not theirs.
+    defaults = model.defaults if body.beam_width == 1 else GenerationDefaults()
     asked = body.logprobs
-    temperature = _first(body.temperature, defaults.temperature, 1.0)
+    temperature = _first(body.temperature, defaults.temperature, 1.0) if body.beam_width == 1 else 1.0
     logprobs = None if asked is None else LogprobOptions(asked.top, asked.of, asked.prompt)
     return DecodingParameters(
         max_new_tokens=new_tokens,
@@ -195,6 +203,8 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
         banned_token_ids=tuple(sorted(set(body.banned_token_ids))),
         speculation=_speculation(body, model, temperature),
         explain=body.explain,
+        beam_width=body.beam_width,
+        length_penalty=body.length_penalty,
     )
 
 

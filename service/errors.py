@@ -100,6 +100,7 @@ class GenerationFailed(ServiceError):
         "deadline_exceeded": (504, "timeout_error"),
         "engine_stopped": (503, "overloaded_error"),
         "cancelled": (499, "cancelled_error"),
+        "constraint_failed": (422, "invalid_request_error"),
     }
 
     def __init__(self, message: str, *, code: str) -> None:

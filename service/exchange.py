@@ -6,8 +6,10 @@ request whose end was seen is not cancelled.
 """
 
 import asyncio
+import re
+import threading
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from typing import Any, Protocol, TypeVar
 
 from starlette.responses import Response
@@ -20,6 +22,9 @@ from service.responses import failure
 
 SHORT_BODY_BYTES = 8192
 """Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
+
+SLOW_FIELDS = re.compile(rb"constraint|response_format|\\u")
+"""Bodies that hold one of these are read in a worker thread too: a constraint is compiled. Names may be escaped."""
 
 BODY_S = 30.0
 """How long a body may take to arrive."""
@@ -48,7 +53,14 @@ async def in_time(body: Awaitable[bytes]) -> bytes:
 
 async def read_beside(read: Callable[[bytes], Read], raw: bytes) -> Read:
     """The value of `read(raw)`, made in a worker thread when that may take long."""
-    return read(raw) if len(raw) <= SHORT_BODY_BYTES else await asyncio.to_thread(read, raw)
+    if len(raw) <= SHORT_BODY_BYTES and not SLOW_FIELDS.search(raw):
+        return read(raw)
+    return await asyncio.to_thread(read, raw)
+
+
+def worker_lock() -> AbstractContextManager[object]:
+    """A lock for what the worker threads of `read_beside` share."""
+    return threading.Lock()
 
 
 class Exchange:

@@ -20,6 +20,8 @@ class GenerateFields(TypedDict, total=False):
     top_k: int
     top_p: float
     min_p: float
+    beam_width: int
+    length_penalty: float
     num_return: int
     seed: int
     repetition_penalty: float

@@ -49,7 +49,7 @@ class Lease:
 
     def fork(self) -> "Lease":
         """A second lease on the same contents: whole pages are shared, a partial tail is copied."""
-        child = Lease(self._pool, self._tree, self._promise, self._copies)
+        child = self.empty()
         whole = self.length // PAGE_SIZE
         child.node, child.published, child.length = self.node, self.published, self.length
         child.pages = self.pages[:whole]
@@ -72,6 +72,25 @@ class Lease:
         if tokens:
             self._publish_page(self.published, tokens)
 
+    def empty(self) -> "Lease":
+        """A lease of the same request that holds nothing yet."""
+        return Lease(self._pool, self._tree, self._promise, self._copies)
+
+    def truncate(self, positions: int) -> None:
+        """Keep at most so many positions, none of them fewer than are published."""
+        self.length = min(self.length, positions)
+        kept = max(pages_for(self.length), self.published)
+        for page in self.pages[kept:]:
+            self._give_back(page)
+        del self.pages[kept:]
+
+    def prune(self) -> None:
+        """Give every page back, while the request goes on: those that become free return to its promise."""
+        for page in self.pages[self.published :]:
+            self._give_back(page)
+        self._tree.release(self.node)
+        self.node, self.published, self.pages, self.length = self._tree.root, 0, [], 0
+
     def release(self) -> None:
         """Give every page back."""
         for page in self.pages[self.published :]:
@@ -90,6 +109,11 @@ class Lease:
             self.pages[index] = twin.page
             self.node = twin
         self.published += 1
+
+    def _give_back(self, page: int) -> None:
+        self._pool.release(page)
+        if not self._pool.references(page):
+            self._promise.refund()
 
     def _append_copy(self, source: int, positions: int) -> None:
         self._promise.spend()

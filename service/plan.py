@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from model.batch import Batch, PageCopy, Segment
 from model.decoding.choice import Ask, Asking
 from model.decoding.params import Score
+from service.beams import Beam
 from service.sequence import Active, Sequence
 
 
@@ -16,7 +17,7 @@ class PlannedRows:
     """One segment of the batch, and whose it is."""
 
     active: Active
-    sequence: Sequence
+    sequence: Sequence | Beam
     count: int
 
     drafts: tuple[int, ...] = ()
@@ -28,7 +29,7 @@ class PlannedRows:
         start, end = lease.length, lease.length + self.count
         lease.extend(end)
         if not self.active.is_prefilling:
-            ids, asks = (self.sequence.ids[-1], *self.drafts), self.count
+            ids, asks = (self.sequence.last_id, *self.drafts), self.count
         else:
             ids = prompt[start:end]
             asks = self.count if self.active.scores_prompt else int(end == len(prompt))
@@ -68,6 +69,8 @@ def _ask(planned: list[tuple[PlannedRows, range]]) -> Ask:
     active, request = each.active, each.active.request
     if not active.is_prefilling:
         sequences = tuple(_asking(each, rows) for each, rows in planned)
+        if active.beams is not None:
+            return Ask(sequences, (), (), request.parameters, search=active.beams.search)
         return Ask(
             sequences, tuple(range(len(planned))), tuple(e.sequence.index for e, _ in planned), request.parameters
         )
@@ -76,6 +79,8 @@ def _ask(planned: list[tuple[PlannedRows, range]]) -> Ask:
         return Ask((), (), (), request.parameters, scores)
     count = request.sample_count
     sequences = (_asking(each, rows[-1:]),)
+    if active.beams is not None:
+        return Ask(sequences, (), (), request.parameters, scores, active.beams.search)
     return Ask(sequences, (0,) * count, tuple(range(count)), request.parameters, scores)
 
 

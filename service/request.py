@@ -7,6 +7,8 @@ Always: every accepted request is answered by exactly one `Finished` or `Failed`
 from dataclasses import dataclass, field
 from typing import Literal
 
+from model.decoding.beam import Stopped
+from model.decoding.constraint import CompiledConstraint
 from model.decoding.params import DecodingParameters, Explanation, TokenLogprob
 
 FinishReason = Literal["eos", "stop", "length", "deadline"]
@@ -22,13 +24,25 @@ class GenerationRequest:
     prompt_ids: tuple[int, ...]
     parameters: DecodingParameters
     sample_count: int = 1
-    """How many samples share the prompt (`num_return`)."""
+    """How many texts are returned (`num_return`): samples, or the best that a beam search finds."""
     session_id: str | None = None
     use_cache: bool = True
     deadline_s: float | None = None
     """Seconds after submission."""
     streams: bool = False
     """Whether `Delta`s are wanted."""
+    constraint: CompiledConstraint | None = None
+    """The form of the text, shared with no other request; it can be met within `max_new_tokens`."""
+
+    @property
+    def searches(self) -> bool:
+        """Whether beams are searched."""
+        return self.parameters.beam_width > 1
+
+    @property
+    def sequence_count(self) -> int:
+        """How many sequences may run at once."""
+        return self.parameters.beam_width if self.searches else self.sample_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +100,16 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One finished sample."""
+    """One finished text."""
 
     index: int
     text: str
     tokens: tuple[TokenRecord, ...]
     finish_reason: FinishReason
+    logprob: float | None = None
+    """Of a beam: the sum that beams are ranked by."""
+    score: float | None = None
+    """Of a beam: its `logprob` over its length to the power of the length penalty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +132,14 @@ class Finished:
     timings: Timings
     prompt: tuple[TokenRecord, ...] = ()
     """The prompt's tokens from its second on, when their log-probabilities were asked for."""
+    stopped: Stopped | None = None
+    """Why a beam search ended."""
     speculation: SpeculationReport = field(default_factory=SpeculationReport)
 
 
-FailureCode = Literal["cancelled", "deadline_exceeded", "numerical_error", "engine_failed", "engine_stopped"]
+FailureCode = Literal[
+    "cancelled", "deadline_exceeded", "numerical_error", "constraint_failed", "engine_failed", "engine_stopped"
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from model.decoding.constraint import CONSTRAINT_VERSION
 from model.decoding.params import Stage
 from service import __version__
 from service.context import Serving, Tokenizer
 from service.domain import Asked
+from service.engine_info import EngineInfo
 from service.errors import GenerationFailed
-from service.request import Completion, Delta, Failed, FailureCode, Finished, TokenRecord
+from service.request import Completion, Delta, Failed, FailureCode, Finished, GenerationRequest, TokenRecord
 
 _FAILURES: Mapping[FailureCode, str] = {
     "cancelled": "the request was cancelled",
     "deadline_exceeded": "the deadline passed before the first token",
     "numerical_error": "the model gave a value that is not a number",
+    "constraint_failed": "the constraint became too complex for this text",
     "engine_failed": "the engine failed while it worked on this request",
     "engine_stopped": "the server stopped before the text was complete",
 }
@@ -46,6 +49,7 @@ class GenerateAnswer:
             "id": event.request_id,
             "model": self._service.model.name,
             **({"choices": completions} if several else _without_index(completions[0])),
+            **({} if event.stopped is None else {"stopped": event.stopped}),
             "prompt_logprobs": self._prompt(event.prompt),
             "usage": asdict(event.usage),
             "seed": self._asked.request.parameters.seed,
@@ -55,17 +59,19 @@ class GenerateAnswer:
             "timings": asdict(event.timings),
             "reproducibility": {
                 "level": info.reproducibility_level,
-                "fingerprint": info.fingerprint,
+                "fingerprint": fingerprint(info, self._asked.request),
                 "version": __version__,
             },
         }
 
     def _completion(self, completion: Completion) -> dict[str, Any]:
+        beam = {} if completion.score is None else {"logprob": completion.logprob, "score": completion.score}
         return {
             "index": completion.index,
             "text": completion.text,
             **self._tokens(completion.tokens),
             "finish_reason": completion.finish_reason,
+            **beam,
         }
 
     def _prompt(self, tokens: Sequence[TokenRecord]) -> list[Any] | None:
@@ -105,6 +111,11 @@ class GenerateAnswer:
     def _record(self, token: TokenRecord) -> dict[str, Any]:
         top = [_logprob(self._tokenizer, likely.token_id, likely.logprob) for likely in token.top]
         return _logprob(self._tokenizer, token.token_id, token.logprob) | {"top": top}
+
+
+def fingerprint(info: EngineInfo, request: GenerationRequest) -> str:
+    """What the answer's bits depend on beside the request: with a constraint also what makes its masks."""
+    return info.fingerprint if request.constraint is None else f"{info.fingerprint}-constraint-{CONSTRAINT_VERSION}"
 
 
 def failure(event: Failed) -> GenerationFailed:

@@ -16,6 +16,7 @@ from model.decoding.history import history_of
 from model.decoding.params import Drawn
 from model.decoding.transcript import Transcript
 from model.kv_cache import BooksError, PagePool, reservation
+from service.beam_answers import begin_search, conclude_search, grow_beams, let_beams_go
 from service.drafting import Drafting
 from service.lease import Lease
 from service.plan import Plan, PlannedRows, assemble
@@ -98,14 +99,18 @@ class Scheduler:
         late = [each for each in self._all() if each.deadline is not None and now >= each.deadline]
         self._fail_all([each for each in late if each.is_prefilling], "deadline_exceeded", now)
         for active in late:
-            if not active.is_prefilling:
-                for sequence in active.sequences:
-                    sequence.finish_reason = "deadline"
-                self._collect(active, now)
+            if active.is_prefilling:
+                continue
+            if active.beams is not None:
+                active.beams.search = active.beams.search.cut("deadline")
+                self._count_tokens(active, conclude_search(active, self._eos_token_ids))
+            for sequence in active.sequences:
+                sequence.finish_reason = sequence.finish_reason or "deadline"
+            self._collect(active, now)
 
     def plan(self, now: float) -> Plan | None:
         """Every decoding sequence gets a row and its guesses; what is left of the budget goes to prompts, in turn."""
-        rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.sequences]
+        rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.growing]
         rows = self._drafting.draft(rows)
         decode_rows = sum(each.count for each in rows)
         self.tally.decode_rows += decode_rows
@@ -134,13 +139,15 @@ class Scheduler:
             rows.active.drafted_tokens += len(rows.drafts)
             self.tally.drafted_tokens += len(rows.drafts)
             if prefilled and rows.active.request.use_cache:
-                rows.sequence.lease.publish(rows.sequence.ids)
+                rows.sequence.lease.publish(rows.active.request.prompt_ids)
         for active, choice in zip(plan.asking, choices, strict=True):
             if any(drawn.token_id is None for tokens in (choice.prompt, *choice.tokens) for drawn in tokens):
-                self._fail(active, "numerical_error", now)
+                self._fail(active, _failure_of(active), now)
                 continue
             active.prompt_records += map(record_of, choice.prompt)
-            if choice.tokens:
+            if choice.search is not None:
+                self._search(active, choice, now)
+            elif choice.tokens:
                 self._gain(active, choice, now)
                 self._collect(active, now)
 
@@ -202,7 +209,7 @@ class Scheduler:
         needed = reservation(
             len(prompt),
             request.parameters.max_new_tokens,
-            request.sample_count,
+            request.sequence_count,
             self._tree.leased_nodes(match.node),
         )
         if needed > self._pool.available:
@@ -211,6 +218,8 @@ class Scheduler:
         lease = Lease(self._pool, self._tree, active.promise, self._copies)
         self._attach(active, lease, match)
         active.sequences = [self._sequence(active, 0, lease)]
+        if request.searches:
+            active.beams = begin_search(request, self._make_transcript(request))
         self._count_admission(active, now)
         return True
 
@@ -269,10 +278,20 @@ class Scheduler:
                 sequence.index = new_index
             active.sequences.append(sequence)
             gained += self._gain_tokens(active, sequence, tokens)
+        self._count_tokens(active, gained)
+        self._time_tokens(active, gained, now)
+
+    def _search(self, active: Active, choice: Choice, now: float) -> None:
+        """Let beams grow. Tokens count once they are sure to be returned; each step is one token's time."""
+        gained = grow_beams(active, choice, self._make_transcript, self._eos_token_ids)
+        self._count_tokens(active, gained)
+        self._time_tokens(active, len(active.sequences), now)
+        self._collect(active, now)
+
+    def _count_tokens(self, active: Active, gained: int) -> None:
         active.generated_tokens += gained
         self._counted[1] += gained
         self.tally.generated_tokens += gained
-        self._time_tokens(active, gained, now)
 
     def _gain_tokens(self, active: Active, sequence: Sequence, tokens: tuple[Drawn, ...]) -> int:
         """Append tokens until the text ends; the rows of drafts that were taken are computed positions now."""
@@ -331,6 +350,9 @@ class Scheduler:
             self._make_transcript(request),
             request.prompt_ids,
             history=history_of(request.parameters, request.prompt_ids, self._exempt_token_ids),
+            constraint=None
+            if request.constraint is None
+            else request.constraint.begin(request.parameters.max_new_tokens),
         )
 
     def _finish(self, active: Active, now: float) -> None:
@@ -338,13 +360,15 @@ class Scheduler:
         self._end(active, completions[0].finish_reason, now)
         usage, cache, timings = active.usage(), active.cache_report(), active.timings(now)
         prompt, speculation = tuple(active.prompt_records), active.speculation_report()
-        self._events.append(Finished(active.id, completions, usage, cache, timings, prompt, speculation))
+        stopped = active.beams.search.stopped if active.beams is not None else None
+        self._events.append(Finished(active.id, completions, usage, cache, timings, prompt, stopped, speculation))
 
     def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> None:
         for active in actives:
             self._fail(active, code, now)
 
     def _fail(self, active: Active, code: FailureCode, now: float) -> None:
+        let_beams_go(active)
         for sequence in active.sequences:
             self._let_go(active, sequence, KEPT_ON_FAILURE.get(code, "all"))
         active.sequences = []
@@ -367,3 +391,9 @@ class Scheduler:
         self._settled[1] += usage.generated_tokens
         self.tally.outcomes.append(outcome)
         self.tally.request_s.append(now - active.arrived)
+
+
+def _failure_of(active: Active) -> FailureCode:
+    """Why nothing could be drawn: the form gave up, or the row held something that is not a number."""
+    gave_up = any(each.constraint is not None and each.constraint.failed for each in active.sequences)
+    return "constraint_failed" if gave_up else "numerical_error"

@@ -54,12 +54,12 @@ class Logprobs(Body):
 
 
 class Constraint(Body):
-    """The form that the text must have: one of these."""
+    """The form that the text must have: exactly one of these."""
 
-    json_schema: dict[str, Any] | None = Field(None, description="A JSON schema.")
-    regex: str | None = Field(None, description="A regular expression.")
+    json_schema: dict[str, Any] | None = Field(None, description="JSON that this schema accepts.")
+    regex: str | None = Field(None, description="A text that this regular expression matches as a whole.")
     choice: Items[str] | None = Field(None, description="One of these texts.")
-    grammar: str | None = Field(None, description="A grammar.")
+    grammar: str | None = Field(None, description="A text of this grammar, in llguidance's form of Lark.")
 
 
 class Resume(Body):
@@ -154,7 +154,11 @@ class DecodingFields(Body):
         default_factory=dict, max_length=1024, description="Added to the logits of these token ids."
     )
     banned_token_ids: Items[TokenId] = Field((), max_length=1024, description="Token ids that are never generated.")
-    constraint: Constraint | None = Field(None, description="The form that the text must have.")
+    constraint: Constraint | None = Field(
+        None,
+        description="The form that the text must have: exactly one of `json_schema`, `regex`, `choice` and `grammar`. "
+        "The text always ends and conforms; what no text of `max_new_tokens` can meet is refused.",
+    )
     session_id: SessionId | None = Field(
         None, description="A session to continue, or the name of a new one: its cache stays warm between turns."
     )

@@ -12,6 +12,7 @@ from model.decoding.history import History
 from model.decoding.params import DecodingParameters, Drawn
 from model.decoding.transcript import Transcript
 from model.kv_cache import Promise
+from service.beams import Beam, Beams
 from service.lease import Lease
 from service.request import (
     CacheReport,
@@ -47,6 +48,8 @@ class Sequence:
         self.ids = list(prompt_ids)
         """Prompt and generated ids."""
         self.finish_reason: FinishReason | None = None
+        self.logprob: float | None = None
+        self.score: float | None = None
         self._transcript = transcript
         self._records: list[TokenRecord] = []
         self._sent = 0
@@ -54,6 +57,11 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self._records)
+
+    @property
+    def last_id(self) -> int:
+        """The token whose row runs next."""
+        return self.ids[-1]
 
     def gain(self, tokens: tuple[Drawn, ...], parameters: DecodingParameters, eos_ids: frozenset[int]) -> int:
         """Append tokens until the text ends; answers how many it took."""
@@ -76,7 +84,8 @@ class Sequence:
         """The finished sample. Called after `delta` has flushed its text."""
         if self.finish_reason is None:
             raise ValueError("the sample has not ended")
-        return Completion(self.index, self._transcript.text, tuple(self._records), self.finish_reason)
+        text, tokens = self._transcript.text, tuple(self._records)
+        return Completion(self.index, text, tokens, self.finish_reason, self.logprob, self.score)
 
     def _append(self, drawn: Drawn, parameters: DecodingParameters, eos_ids: frozenset[int]) -> None:
         record = record_of(drawn)
@@ -114,6 +123,8 @@ class Active:
     session: Session | None = None
     promise: Promise | None = None
     sequences: list[Sequence] = field(default_factory=list)
+    """Those that are returned; they grow by themselves, unless beams do."""
+    beams: Beams | None = None
     completions: dict[int, Completion] = field(default_factory=dict)
     admitted_at: float | None = None
     first_token_at: float | None = None
@@ -138,6 +149,11 @@ class Active:
     @property
     def is_prefilling(self) -> bool:
         return self.first_token_at is None
+
+    @property
+    def growing(self) -> list[Sequence] | list[Beam]:
+        """What has a row in each step once the prompt has run."""
+        return self.sequences if self.beams is None else self.beams.live
 
     @property
     def scores_prompt(self) -> bool:

@@ -20,11 +20,13 @@ from model.loading.hub import pull
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
+from service.constraints import ConstraintCache
 from service.context import ServedModel, Service
 from service.draft_loading import LoadedDraft, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
+from service.exchange import worker_lock
 from service.metrics import Metrics
 from service.op_sets import ChosenOpSet, choose_op_set
 from service.request import GenerationRequest, RequestEvent
@@ -63,6 +65,7 @@ def load(settings: Settings, *, progress: Progress | None = None, make_budget: M
         sha256=checkpoint.sha256,
         config=checkpoint.config,
         tokenizer=tokenizer,
+        constraints=ConstraintCache(tokenizer, make_lock=worker_lock),
         chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
         defaults=checkpoint.defaults,
         repeats_bits=op_set.reproducibility_level == "bitwise",

@@ -12,9 +12,6 @@ from service.errors import InvalidField
 Values = Mapping[str, tuple[Any, ...]]
 
 GENERATE_VALUES: Values = {
-    "beam_width": (1,),
-    "length_penalty": (0,),
-    "constraint": (None,),
     "resume": (None,),
 }
 """Fields of `/generate` that take only some of their values yet."""

@@ -14,9 +14,11 @@ from model.config import ModelConfig
 from model.decoding.params import TokenLogprob
 from model.loading.checkpoint import GenerationDefaults
 from model.tokenizer import Tokenizer
+from service.constraints import ConstraintCache
 from service.context import ServedModel, Service
 from service.engine_info import EngineInfo
 from service.errors import ServiceError
+from service.exchange import worker_lock
 from service.metrics import Metrics
 from service.request import (
     CacheReport,
@@ -220,6 +222,7 @@ MODEL = ServedModel(
         norm_epsilon=1e-5,
     ),
     tokenizer=TOKENIZER,
+    constraints=ConstraintCache(TOKENIZER, make_lock=worker_lock),
     chat_template=ChatTemplate(CHAT, TOKENIZER),
     defaults=GenerationDefaults(temperature=0.2, top_p=0.9),
 )

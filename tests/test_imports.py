@@ -36,6 +36,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     ),
     "transformers": (),
     "tokenizers": ("model/tokenizer.py",),
+    "llguidance": ("model/decoding/constraint/*",),
+    "jsonschema": (),
     "jinja2": ("model/chat.py",),
     "gguf": (),
 }

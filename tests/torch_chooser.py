@@ -1,11 +1,11 @@
-"""The torch op set's choice without a model, for a sampler over logits that a test made."""
+"""The torch op set's choices without a model, for a sampler over logits that a test made."""
 
 from collections.abc import Sequence
 
 import torch
 
 from model.decoding import torch_choice
-from model.decoding.params import Draw, Drawn, Score
+from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 
 
 class TorchChooser:
@@ -13,6 +13,9 @@ class TorchChooser:
 
     def choose(self, logits: torch.Tensor, draws: Sequence[Draw]) -> list[Drawn]:
         return torch_choice.choose(logits, draws)
+
+    def rank(self, logits: torch.Tensor, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        return torch_choice.rank(logits, rankings)
 
     def score(self, logits: torch.Tensor, scores: Sequence[Score]) -> list[Drawn]:
         return torch_choice.score(logits, scores)

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from model.decoding.beam import Search
 from model.decoding.history import History
 from model.decoding.params import DecodingParameters, Drawn, Score
 
@@ -66,6 +67,8 @@ class Ask:
     parameters: DecodingParameters
     prompt: tuple[Score, ...] = ()
     """Tokens of the prompt whose log-probabilities are wanted."""
+    search: Search | None = None
+    """The beam search that `sequences` are the live beams of, or its prompt; parents and samples are empty then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +81,5 @@ class Choice:
     """For each sequence after this step: the tokens it gains, one or more."""
     prompt: tuple[Drawn, ...] = ()
     """The answers to the ask's `prompt`."""
+    search: Search | None = None
+    """The ask's search after this step; its live beams are the sequences that go on."""

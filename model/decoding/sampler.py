@@ -7,16 +7,20 @@ the prompt nor a resumed, drafted or batched run moves it. A drafted token is ac
 that would have been drawn without it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from model.decoding.beam_chooser import BeamChooser, Picked, Ranker
 from model.decoding.choice import Ask, Asking, Choice, Constraint
 from model.decoding.params import Draw, Drawn, LogprobOptions, Score, TokenLogprob
 from model.native._native import philox_uniform
 
+FAILED = Choice((), ((Drawn(None),),))
+"""Of a search that a NaN has met."""
 
-class Chooser(Protocol):
+
+class Chooser(Ranker, Protocol):
     """The part of an op set that a sampler needs."""
 
     def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]: ...
@@ -25,17 +29,28 @@ class Chooser(Protocol):
 
 
 class Sampler:
-    """Draws the next tokens of each sequence of each request (greedily at temperature 0)."""
+    """Draws the next tokens of each sequence of each request (greedily at temperature 0); beams are picked."""
 
     def __init__(self, ops: Chooser, eos_token_ids: frozenset[int]) -> None:
         self._ops = ops
         self._eos_token_ids = eos_token_ids
+        self._beams = BeamChooser(ops, eos_token_ids)
 
     def choose(self, logits: Any, asks: Sequence[Ask]) -> list[Choice]:
         """One choice for each ask, in their order; a sequence gains one token, and more where its drafts hold."""
-        drawn = iter(self._ops.choose(logits, [draw for ask in asks for draw in self._draws(ask)]))
-        prompts = self._score_prompts(logits, asks)
-        return [self._choice(logits, ask, drawn, prompt) for ask, prompt in zip(asks, prompts, strict=True)]
+        draws = [draw for ask in asks for draw in self._draws(ask)]
+        drawn = iter(self._ops.choose(logits, draws)) if draws else iter(())
+        picked = self._pick(logits, asks)
+        scored = self._score(logits, asks, picked)
+        choices = []
+        for index, ask in enumerate(asks):
+            prompt, rest = scored[index][: len(ask.prompt)], scored[index][len(ask.prompt) :]
+            if index in picked:
+                found = picked[index]
+                choices.append(FAILED if found is None else found.choice(rest, prompt))
+            else:
+                choices.append(self._choice(logits, ask, drawn, prompt))
+        return choices
 
     def _choice(self, logits: Any, ask: Ask, drawn: Iterator[Drawn], prompt: tuple[Drawn, ...]) -> Choice:
         tokens = []
@@ -44,10 +59,24 @@ class Sampler:
             tokens.append(self._settled(logits, ask, asking, tuple(islice(drawn, len(asking.rows)))))
         return Choice(ask.parents, tuple(tokens), prompt)
 
-    def _score_prompts(self, logits: Any, asks: Sequence[Ask]) -> list[tuple[Drawn, ...]]:
-        wanted = [score for ask in asks for score in ask.prompt]
-        scored = iter(self._ops.score(logits, wanted)) if wanted else iter(())
-        return [tuple(islice(scored, len(ask.prompt))) for ask in asks]
+    def _pick(self, logits: Any, asks: Sequence[Ask]) -> dict[int, Picked | None]:
+        """What the searches among the asks pick, by the ask's index."""
+        searching = {
+            index: (ask, ask.search, self.banned(ask, ask.sequences[0].generated))
+            for index, ask in enumerate(asks)
+            if ask.search is not None and ask.sequences
+        }
+        return dict(zip(searching, self._beams.pick(logits, list(searching.values())), strict=True))
+
+    def _score(self, logits: Any, asks: Sequence[Ask], picked: Mapping[int, Picked | None]) -> list[tuple[Drawn, ...]]:
+        """For each ask: its prompt's tokens, then what its search picked. One call of the op set."""
+        wanted: list[list[Score]] = []
+        for index, ask in enumerate(asks):
+            found = picked.get(index)
+            wanted.append([*ask.prompt, *(found.scores() if found is not None else ())])
+        every = [score for each in wanted for score in each]
+        scored = iter(self._ops.score(logits, every)) if every else iter(())
+        return [tuple(islice(scored, len(each))) for each in wanted]
 
     def _draws(self, ask: Ask) -> Iterator[Draw]:
         for parent, sample_index in zip(ask.parents, ask.sample_indices, strict=True):

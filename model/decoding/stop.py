@@ -4,6 +4,9 @@ Knows characters only, no tokens. Always: the work per character is constant (Kn
 nothing of the text is kept.
 """
 
+from copy import copy
+from typing import Self
+
 
 class _StopString:
     """One stop string, and how many of its first characters the text ends with."""
@@ -12,6 +15,10 @@ class _StopString:
         self.characters = characters
         self.matched = 0
         self._borders = _borders(characters)
+
+    def fork(self) -> Self:
+        """The same place for a second text."""
+        return copy(self)
 
     def push(self, text: str) -> int | None:
         """How many characters of `text` end its first completed match; None without one."""
@@ -47,6 +54,12 @@ class StopMatcher:
     def __init__(self, stop: tuple[str, ...]) -> None:
         self._stops = [_StopString(characters) for characters in stop]
         self._length = 0
+
+    def fork(self) -> Self:
+        """The same place for a second text that goes on from here."""
+        child = copy(self)
+        child._stops = [stop.fork() for stop in self._stops]
+        return child
 
     @property
     def held_length(self) -> int:

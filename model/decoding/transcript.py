@@ -7,17 +7,10 @@ the text. The cost of a token does not depend on how much text there is.
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
 from model.decoding.stop import StopMatcher
+from model.decoding.stop_scan import StopScan, TokenBytes
 from model.stream_decoder import StreamDecoder
-
-
-class TokenBytes(Protocol):
-    """The part of a tokenizer that a transcript needs."""
-
-    def token_bytes(self, token_id: int) -> bytes:
-        """What a token adds to the text: nothing for a control token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +33,7 @@ class Transcript:
     def __init__(self, tokenizer: TokenBytes, *, stop: tuple[str, ...] = (), min_new_tokens: int = 0) -> None:
         self._tokenizer = tokenizer
         self._min_new_tokens = min_new_tokens
+        self._stop = stop
         self._stops = StopMatcher(stop)
         self._decoder = StreamDecoder()
         self._tokens = 0
@@ -56,6 +50,10 @@ class Transcript:
     def text(self) -> str:
         """All text handed out so far; the whole text once closed."""
         return "".join(self._taken)
+
+    def scan(self) -> StopScan | None:
+        """The same search for stop strings, from an empty text, for texts that branch; None without stops."""
+        return StopScan.begin(self._tokenizer, self._stop)
 
     def push(self, token_id: int, *, hidden: bool = False) -> bool:
         """Add a token; True when a stop string is now complete, after which there are no more tokens.

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     "stop_token_ids",
     "ignore_eos",
     "num_return",
+    "beam_width",
+    "length_penalty",
 )
 @click.option("--logprobs", type=int, help="Show log-probabilities, and so many of the likeliest tokens.")
 @settings_options("model", "engine", "threads")
@@ -107,7 +109,7 @@ def request_body(text: str, *, chat: bool, logprobs: int | None, **fields: Any) 
     body: dict[str, Any] = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
     if logprobs is not None:
         body["logprobs"] = {"top": logprobs}
-    given = {name: value for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in fields.items() if value not in (None, ())}
     return body | {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 

@@ -209,6 +209,31 @@ def test_a_field_that_this_client_does_not_know_is_kept_in_raw(server: FakeServe
     assert 4 == client.call("generate", prompt="hi").raw["usage"]["newer_tokens"]
 
 
+def test_log_probabilities_of_the_prompt_are_typed(server: FakeServer, client: Client) -> None:
+    entry = {"token_id": 3, "logprob": -0.5, "top": []}
+    server.answers({**ANSWER, "prompt_logprobs": [None, entry]})
+
+    assert (None, entry) == client.call("generate", prompt="hi").prompt_logprobs
+
+
+def test_explanations_are_typed(server: FakeServer, client: Client) -> None:
+    told = {"token_id": 5, "entropy": 1.5, "uniform": 0.25, "stages": []}
+    server.answers({**ANSWER, "explain": [told, told]})
+
+    (completion,) = client.call("generate", prompt="hi").completions
+
+    assert (told, told) == completion.explain
+
+
+@pytest.mark.parametrize("name", ["prompt_logprobs", "explain"])
+def test_what_was_not_asked_for_is_none(server: FakeServer, client: Client, name: str) -> None:
+    server.answers(ANSWER)
+
+    response = client.call("generate", prompt="hi")
+
+    assert None is (response.prompt_logprobs if name == "prompt_logprobs" else response.completions[0].explain)
+
+
 def test_a_stream_yields_its_deltas_and_then_the_response(server: FakeServer, client: Client) -> None:
     server.answers(*STREAM)
 

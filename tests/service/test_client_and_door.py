@@ -1,11 +1,13 @@
 """The client library against the real door: what one sends the other takes, and each reads the other's answers."""
 
+import asyncio
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from service.app import create_app
-from service.client import GenerateFields, Response, TaneClient, TaneError
+from service.client import AsyncTaneClient, GenerateFields, Response, TaneClient, TaneError, record_of
 from service.errors import Overloaded
 from service.request import CacheReport, ForkSession, SessionInfo, Usage
 from service.schemas import GenerateRequest
@@ -120,6 +122,59 @@ def test_an_unknown_session_is_an_error(client: TaneClient, runtime: FakeRuntime
         client.delete_session("none")
 
     assert (404, "session_not_found") == (caught.value.status, caught.value.code)
+
+
+def test_a_record_of_an_answer_is_replayed(client: TaneClient) -> None:
+    fields: GenerateFields = {"prompt": "hi", "session_id": "s", "logprobs": {"top": 1}}
+    response = client.generate(**fields)
+
+    replay = client.replay(record_of(fields, response.raw))
+
+    assert (True, None, (), ("session_id",)) == (replay.equal, replay.first_difference, replay.reasons, replay.dropped)
+    assert replay.response is not None
+    assert response.token_ids == replay.response.token_ids
+
+
+def test_a_difference_is_a_value(client: TaneClient, runtime: FakeRuntime) -> None:
+    response = client.generate(prompt="hi")
+    runtime.script = plain("sunset!")
+
+    replay = client.replay(record_of({"prompt": "hi"}, response.raw))
+
+    difference = replay.first_difference
+    assert difference is not None
+    assert ("token_ids", 0, 3) == (difference.field, difference.index, difference.position)
+    assert (False, ("best_effort",)) == (replay.equal, replay.reasons)
+
+
+def test_a_refused_replay_has_no_answer(client: TaneClient) -> None:
+    response = client.generate(prompt="hi")
+    made = response.raw["reproducibility"]
+    other = {**response.raw, "reproducibility": {**made, "fingerprint": "other"}}
+
+    replay = client.replay(record_of({"prompt": "hi", "max_new_tokens": 100}, other))
+
+    assert (False, None) == (replay.equal, replay.response)
+    assert replay.refusal is not None
+    assert "request.max_new_tokens" == replay.refusal["param"]
+
+
+def test_what_is_no_record_is_an_error(client: TaneClient) -> None:
+    with pytest.raises(TaneError) as caught:
+        client.replay({"request": {"prompt": "hi"}})
+
+    assert (422, "answer") == (caught.value.status, caught.value.param)
+
+
+def test_records_are_replayed_asynchronously(runtime: FakeRuntime) -> None:
+    app = create_app(make_service(runtime))
+
+    async def replayed() -> bool:
+        async with AsyncTaneClient("http://test", transport=httpx.ASGITransport(app)) as client:
+            response = await client.generate(prompt="hi")
+            return (await client.replay(record_of({"prompt": "hi"}, response.raw))).equal
+
+    assert asyncio.run(replayed())
 
 
 def test_info_names_the_server(client: TaneClient) -> None:

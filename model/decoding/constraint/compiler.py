@@ -1,0 +1,177 @@
+"""From a `ConstraintSpec` to a grammar that sequences can begin with.
+
+Always: whatever is compiled has a first token, and a completion is known; what is
+too complex is refused after a bounded amount of work.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import llguidance
+from llguidance import LLMatcher
+
+from model.decoding.constraint.completion import (
+    Budget,
+    ChoiceCompletion,
+    Completion,
+    Found,
+    GrammarCompletion,
+    GrammarExhaustedError,
+)
+from model.decoding.constraint.errors import ConstraintError
+from model.decoding.constraint.grammar import MAX_LEXER_STATES, Grammar
+from model.decoding.constraint.mask import TokenMask
+from model.decoding.constraint.schema_rules import patterns_of
+from model.decoding.constraint.spec import ConstraintSpec
+from model.decoding.constraint.state import Constraint
+from model.decoding.constraint.vocabulary import NEVER, Spelling, Tokenizer, byte_vocabulary, token_vocabulary
+
+CONSTRAINT_VERSION = f"1-llguidance-{llguidance.__version__}"
+"""Changes with whatever may change a constrained text: the number with this package, the rest with the library."""
+
+FIRST_STEPS = 8000
+"""Steps of the search for a first completion."""
+FITTING_STEPS, FITTING_CHANGES = 12_000, 400
+"""Bounds of the search for one that fits a limit."""
+MAX_HINTS, EXAMPLE_STEPS = 32, 200
+
+_LITERAL = re.compile(r'"((?:[^"\\\n]|\\.){1,64})"')
+_WORDS = re.compile(r"(?:[A-Za-z0-9 _</>,;:!=-]|\\[^A-Za-z0-9]){1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledConstraint:
+    """A constraint for any number of sequences. Immutable; any thread may begin one with it.
+
+    Its sequences share what their lexers have met: give each request one that was `renewed`.
+    """
+
+    spec: ConstraintSpec
+    banned: tuple[int, ...]
+    """Ids that are never generated, ascending."""
+    _grammar: Grammar = field(compare=False, repr=False)
+    _tokens: LLMatcher = field(compare=False, repr=False)
+    _bytes: LLMatcher = field(compare=False, repr=False)
+    _mask: TokenMask = field(compare=False, repr=False)
+    _vocabulary: Sequence[bytes] = field(compare=False, repr=False)
+    _completion: Completion = field(compare=False, repr=False)
+    _first: Found = field(compare=False, repr=False)
+
+    def begin(self, max_new_tokens: int) -> Constraint:
+        """The state of a sequence without a token. Raises ConstraintError when no text of so few tokens is known."""
+        return Constraint(
+            grammar=self._grammar,
+            tokens=self._tokens.deep_copy(),
+            single_bytes=self._bytes.deep_copy(),
+            mask=self._mask,
+            vocabulary=self._vocabulary,
+            completion=self._completion,
+            witness=self.fitting(max_new_tokens),
+            max_new_tokens=max_new_tokens,
+        )
+
+    def renewed(self) -> "CompiledConstraint":
+        """The same constraint, sharing nothing that changes with this one. Costs a compilation and no search."""
+        return replace(self, _tokens=self._grammar.tokens(), _bytes=self._grammar.single_bytes())
+
+    def fitted(self, max_new_tokens: int) -> "CompiledConstraint":
+        """The same constraint, with what `begin` would search for such a limit found. Raises as `fitting`."""
+        return replace(self, _first=self.fitting(max_new_tokens))
+
+    def fitting(self, max_new_tokens: int) -> Found:
+        """A first completion of at most so many tokens. Raises ConstraintError when none is found."""
+        if self._first.spelled.counts[0] <= max_new_tokens:
+            return self._first
+        budget = Budget(FITTING_STEPS, FITTING_CHANGES)
+        try:
+            found = self._completion.find(self._bytes, b"", max_new_tokens, budget, self._first.preference)
+        except GrammarExhaustedError:
+            found = None
+        if found is None:
+            raise ConstraintError(
+                f"no text of at most {max_new_tokens} tokens was found that fits it",
+                code="limit_too_small",
+                field=self.spec.kind,
+            )
+        return found
+
+
+class ConstraintCompiler:
+    """Compiles constraints for one tokenizer. Any thread may call it."""
+
+    def __init__(self, tokenizer: Tokenizer, *, max_lexer_states: int = MAX_LEXER_STATES) -> None:
+        """Takes some tenths of a second."""
+        self._max_lexer_states = max_lexer_states
+        self._vocabulary = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocabulary_size)]
+        self._eos_token_ids = tokenizer.eos_token_ids
+        self._silent = tokenizer.control_token_ids | tokenizer.eos_token_ids
+        self._token_vocabulary = token_vocabulary(tokenizer)
+        self._byte_vocabulary = byte_vocabulary()
+        self._spelling = self._spelling_without(frozenset())
+        self._spells_every_byte = all(self._spelling.spell(bytes([byte])).counts[0] < NEVER for byte in range(256))
+
+    def compile(self, spec: ConstraintSpec, banned: Sequence[int] = ()) -> CompiledConstraint:
+        """Raises ConstraintError when the grammar is wrong, too complex or empty, or cannot do without `banned`."""
+        forbidden = frozenset(banned)
+        if self._eos_token_ids <= forbidden:
+            raise ConstraintError("the end of the text is banned", code="invalid_combination", field=spec.kind)
+        # A canonical spelling of what is certain needs all its tokens.
+        forces = not forbidden and self._spells_every_byte
+        spelling = self._spelling if not forbidden else self._spelling_without(forbidden)
+        completion = self._completion(spec, spelling)
+        grammar = self._grammar(spec, forces=forces)
+        state = grammar.single_bytes()
+        try:
+            first = completion.shortest(state, Budget(FIRST_STEPS))
+        except GrammarExhaustedError:
+            first = None
+        if first is None or first.spelled.counts[0] >= NEVER:
+            code = "grammar_too_complex" if first is None else "invalid_combination"
+            raise ConstraintError("no text was found that fits it", code=code, field=spec.kind)
+        mask = TokenMask(len(self._vocabulary), self._silent | forbidden, self._eos_token_ids - forbidden)
+        return CompiledConstraint(
+            spec,
+            tuple(sorted(forbidden)),
+            _grammar=grammar,
+            _tokens=grammar.tokens(),
+            _bytes=state,
+            _mask=mask,
+            _vocabulary=self._vocabulary,
+            _completion=completion,
+            _first=first,
+        )
+
+    def _grammar(self, spec: ConstraintSpec, *, forces: bool) -> Grammar:
+        return Grammar(spec, self._token_vocabulary, self._byte_vocabulary, self._max_lexer_states, forces)
+
+    def _completion(self, spec: ConstraintSpec, spelling: Spelling) -> Completion:
+        if isinstance(spec.source, tuple):
+            return ChoiceCompletion(spelling, [text.encode() for text in spec.source])
+        return GrammarCompletion(spelling, list(dict.fromkeys(self._hints(spec)))[:MAX_HINTS])
+
+    def _hints(self, spec: ConstraintSpec) -> Iterator[bytes]:
+        """Texts that a free text may have to hold: the longest words of a grammar, examples of a schema's patterns."""
+        if spec.kind == "json_schema":
+            for pattern in islice(patterns_of(json.loads(str(spec.source))), MAX_HINTS):
+                if (example := self._example(pattern)) is not None:
+                    yield json.dumps(example.decode(errors="replace"), ensure_ascii=False)[1:-1].encode()
+            return
+        words = (_LITERAL if spec.kind == "grammar" else _WORDS).findall(str(spec.source))
+        for word in sorted((re.sub(r"\\(.)", r"\1", word) for word in words), key=len, reverse=True):
+            yield word.encode()
+
+    def _example(self, pattern: str) -> bytes | None:
+        """A text that matches; None when the pattern is wrong, or none is found at once."""
+        try:
+            state = self._grammar(ConstraintSpec("regex", pattern), forces=True).single_bytes()
+            found = GrammarCompletion(self._spelling).shortest(state, Budget(EXAMPLE_STEPS))
+        except (ConstraintError, GrammarExhaustedError):
+            return None
+        return None if found is None else found.spelled.text
+
+    def _spelling_without(self, forbidden: frozenset[int]) -> Spelling:
+        excluded = self._silent | forbidden
+        return Spelling(self._vocabulary, (i for i in range(len(self._vocabulary)) if i not in excluded))

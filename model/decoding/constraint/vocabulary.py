@@ -1,0 +1,122 @@
+"""A vocabulary as llguidance sees it, and the spelling of bytes in the fewest tokens.
+
+Always: a control token is special to the grammar, so no text makes it; `Spelling` uses the ids that it is given alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from llguidance import LLTokenizer
+
+BYTE_EOS = 256
+"""The id that ends a text in the vocabulary of single bytes."""
+
+
+class Tokenizer(Protocol):
+    """What is needed of a tokenizer."""
+
+    @property
+    def vocabulary_size(self) -> int: ...
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]: ...
+
+    @property
+    def control_token_ids(self) -> frozenset[int]: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def token_text(self, token_id: int) -> str: ...
+
+
+class _Wrapped:
+    """The form in which llguidance takes a tokenizer that is not one of its own."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, eos_token_id: int) -> None:
+        self.eos_token_id = eos_token_id
+        self.special_token_ids = sorted(tokenizer.control_token_ids | tokenizer.eos_token_ids)
+        special = frozenset(self.special_token_ids)
+        self.tokens = [
+            tokenizer.token_text(token_id).encode() if token_id in special else tokenizer.token_bytes(token_id)
+            for token_id in range(tokenizer.vocabulary_size)
+        ]
+        self._encode = tokenizer.encode
+
+    def __call__(self, text: str) -> list[int]:
+        return self._encode(text)
+
+
+class _Bytes:
+    """One token for each byte, and an end."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+    eos_token_id = BYTE_EOS
+    special_token_ids = (BYTE_EOS,)
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<end>")
+
+    def __call__(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+def token_vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
+    """The model's own vocabulary; takes about a tenth of a second for 49,152 tokens."""
+    ends = sorted(tokenizer.eos_token_ids)
+    return LLTokenizer(_Wrapped(tokenizer, ends[0]), eos_token=ends)  # type: ignore[arg-type]
+
+
+def byte_vocabulary() -> LLTokenizer:
+    """Single bytes: the same grammar over it walks texts byte by byte, some microseconds each."""
+    return LLTokenizer(_Bytes(), eos_token=BYTE_EOS, slices=[])  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """Bytes and, from each place in them, the fewest tokens that spell the rest."""
+
+    text: bytes
+    counts: tuple[int, ...]
+    """`counts[i]` tokens spell `text[i:]`; more than any limit where none do."""
+    heads: tuple[int, ...]
+    """The first of those tokens; undefined where none do."""
+
+
+NEVER = 1 << 40
+"""The count of tokens of what cannot be spelled."""
+
+
+class Spelling:
+    """Spells bytes in the fewest of the allowed tokens."""
+
+    def __init__(self, vocabulary: Sequence[bytes], allowed: Iterable[int]) -> None:
+        """`vocabulary` holds each token's bytes; of two allowed tokens with the same bytes the lower id is used."""
+        self._ids: dict[bytes, int] = {}
+        self._longest: dict[bytes, int] = {}
+        for token_id in allowed:
+            written = vocabulary[token_id]
+            if written:
+                self._ids.setdefault(written, token_id)
+                start = written[:2]
+                self._longest[start] = max(self._longest.get(start, 0), len(written))
+
+    def spell(self, text: bytes) -> Spelled:
+        """Of two spellings with as many tokens, the one with the longer first token."""
+        ids, longest = self._ids, self._longest
+        size = len(text)
+        counts, heads = [NEVER] * size + [0], [0] * size
+        for start in range(size - 1, -1, -1):
+            best, head = NEVER, 0
+            for end in range(start + 1, min(size, start + longest.get(text[start : start + 2], 1)) + 1):
+                token_id = ids.get(text[start:end])
+                if token_id is not None and counts[end] < best:
+                    best, head = counts[end] + 1, token_id
+                elif token_id is not None and counts[end] + 1 == best:
+                    head = token_id
+            counts[start], heads[start] = min(best, NEVER), head
+        return Spelled(text, tuple(counts), tuple(heads))

@@ -1,0 +1,115 @@
+"""From the constraint of a body to a compiled one, and the cache of what was compiled.
+
+Knows fields and clashes; knows no grammar. Slow: call it off the event loop.
+Always: two requests share nothing that changes; the cache is bounded in entries and in bytes of source; and one thread
+compiles at a time, so that hostile grammars take one core and no more.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from model.decoding.constraint import (
+    CompiledConstraint,
+    ConstraintCompiler,
+    ConstraintError,
+    ConstraintSpec,
+)
+from model.tokenizer import Tokenizer
+from service.context import ServedModel
+from service.errors import InvalidField
+from service.schemas import Constraint, GenerateRequest
+
+MAX_ENTRIES = 64
+MAX_BYTES = 1 << 20
+KINDS = tuple(Constraint.model_fields)
+
+Key = tuple[ConstraintSpec, tuple[int, ...]]
+
+
+class ConstraintCache:
+    """Compiled constraints, the least recently used dropped first. Any thread may call it."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        make_lock: Callable[[], AbstractContextManager[object]],
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        """The compiler is made when it is first needed, since it takes a tenth of a second."""
+        self._tokenizer = tokenizer
+        self._compiler: ConstraintCompiler | None = None
+        self._entries: OrderedDict[Key, CompiledConstraint] = OrderedDict()
+        self._entries_lock, self._compiler_lock = make_lock(), make_lock()
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+
+    def compiled(self, spec: ConstraintSpec, banned: Sequence[int]) -> CompiledConstraint:
+        """One for a single request. Raises ConstraintError."""
+        key = spec, tuple(sorted(set(banned)))
+        found = self._found(key)
+        if found is not None:
+            return found.renewed()
+        with self._compiler_lock:
+            found = self._found(key)
+            if found is not None:
+                return found.renewed()
+            if self._compiler is None:
+                self._compiler = ConstraintCompiler(self._tokenizer)
+            made = self._compiler.compile(*key)
+            self._keep(key, made)
+        return made.renewed()
+
+    def _found(self, key: Key) -> CompiledConstraint | None:
+        with self._entries_lock:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+            return found
+
+    def _keep(self, key: Key, made: CompiledConstraint) -> None:
+        with self._entries_lock:
+            self._entries[key] = made
+            while len(self._entries) > self._max_entries or self._source_bytes() > self._max_bytes:
+                self._entries.popitem(last=False)
+
+    def _source_bytes(self) -> int:
+        return sum(spec.source_bytes for spec, _ in self._entries)
+
+
+def compile_constraint(
+    body: GenerateRequest, constraint: Constraint, model: ServedModel, new_tokens: int
+) -> CompiledConstraint:
+    """The constraint of a body whose limit is `new_tokens`. Raises InvalidField."""
+    _check_clashes(body)
+    kind = _kind(constraint)
+    try:
+        spec = getattr(ConstraintSpec, kind)(getattr(constraint, kind))
+        return model.constraints.compiled(spec, body.banned_token_ids).fitted(new_tokens)
+    except ConstraintError as error:
+        raise InvalidField(str(error), code=error.code, param=error.param) from error
+
+
+def _kind(constraint: Constraint) -> str:
+    given = [kind for kind in KINDS if getattr(constraint, kind) is not None]
+    if not given:
+        raise InvalidField("one kind of constraint is needed", code="missing", param="constraint", allowed=KINDS)
+    if len(given) > 1:
+        raise InvalidField(
+            "only one kind of constraint may be given",
+            code="invalid_combination",
+            param=f"constraint.{given[1]}",
+            allowed=KINDS,
+        )
+    return given[0]
+
+
+def _check_clashes(body: GenerateRequest) -> None:
+    """The form alone says where a constrained text ends."""
+    for field in ("ignore_eos", "stop", "stop_token_ids", "min_new_tokens"):
+        if getattr(body, field):
+            raise InvalidField(
+                f"{field} cannot be used together with constraint", code="invalid_combination", param=field
+            )
