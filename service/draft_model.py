@@ -70,7 +70,7 @@ class _Guess:
     """The next tokens of one sequence, while they are guessed."""
 
     def __init__(self, wanted: Wanted, held: _Held) -> None:
-        sample = wanted.rows.sequence
+        sample = wanted.rows.sample
         self.tokens: list[int] = []
         self.held = held
         self._sample = sample
@@ -136,7 +136,7 @@ class DraftModel:
             held = self._follow(each)
             if held is None:
                 continue
-            unread = len(each.rows.sequence.ids) - held.length
+            unread = len(each.rows.sample.ids) - held.length
             if unread <= left:
                 guesses[number] = _Guess(each, held)
             elif left:
@@ -161,7 +161,7 @@ class DraftModel:
 
     def _follow(self, wanted: Wanted) -> _Held | None:
         """The sequence's pages, with room for every guess; None where they cannot be had."""
-        sample, request = wanted.rows.sequence, wanted.rows.active.request
+        sample, request = wanted.rows.sample, wanted.rows.active.request
         end = len(sample.ids) + wanted.count
         if end > self._context_length:
             return None
@@ -180,7 +180,7 @@ class DraftModel:
 
     @staticmethod
     def _read_ahead(wanted: Wanted, held: _Held, count: int) -> Segment:
-        ids = wanted.rows.sequence.ids
+        ids = wanted.rows.sample.ids
         segment = Segment(tuple(ids[held.length : held.length + count]), held.length, tuple(held.pages), asks=0)
         held.length += count
         return segment

@@ -91,7 +91,9 @@ class Drafting:
             candidates = list(self._candidates(rows))
             self._look_up(candidates, len(rows))
             self._ask_model(candidates, len(rows))
-            chosen = {each.rows.sequence: each.guesses.tokens for each in candidates if each.guesses.tokens}
+            chosen: dict[object, tuple[int, ...]] = {
+                each.rows.sample: each.guesses.tokens for each in candidates if each.guesses.tokens
+            }
             drafted = [_with_drafts(each, chosen.get(each.sequence, ())) for each in rows]
         self._took_s = self._clock() - started
         return drafted
@@ -118,9 +120,11 @@ class Drafting:
     def _candidates(self, rows: Sequence[PlannedRows]) -> Iterator[_Candidate]:
         for each in rows:
             parameters = each.active.request.parameters
-            room = parameters.max_new_tokens - each.sequence.generated - 1
-            if parameters.speculation != "off" and room > 0:
-                yield _Candidate(each, self._follow(each.sequence), room)
+            if parameters.speculation == "off":
+                continue
+            room = parameters.max_new_tokens - each.sample.generated - 1
+            if room > 0:
+                yield _Candidate(each, self._follow(each.sample), room)
 
     def _follow(self, sample: Sample) -> _Drafts:
         drafts = self._drafts.get(sample)
@@ -138,7 +142,7 @@ class Drafting:
         """Give candidates what their own ids suggest, as much of it as pays."""
         asking = [each for each in candidates if each.mode != "draft"]
         for each in asking:
-            each.drafts.lookup.follow(each.rows.sequence.ids)
+            each.drafts.lookup.follow(each.rows.sample.ids)
             each.guesses = each.drafts.lookup.guess().first(each.room)
         if not self._cost:
             counts = [0] * len(asking)
@@ -150,7 +154,7 @@ class Drafting:
 
     def _allowed(self, candidate: _Candidate, guesses: Guesses) -> Guesses:
         """The guesses before the first that would end the text or break its constraint."""
-        ending, constraint = self._ending(candidate.parameters), candidate.rows.sequence.constraint
+        ending, constraint = self._ending(candidate.parameters), candidate.rows.sample.constraint
         count = next((n for n, token_id in enumerate(guesses.tokens) if token_id in ending), len(guesses.tokens))
         if constraint is not None and count:
             count = constraint.accepts(guesses.tokens[:count])
@@ -198,7 +202,7 @@ class Drafting:
             gain = expected_gain(chances, texts, before_s, after_s)
             if gain > best_gain:
                 best, best_gain = count, gain
-        reading_s = model.cost(model.unread(each.rows.sequence)) - model.cost(1)
+        reading_s = model.cost(model.unread(each.rows.sample)) - model.cost(1)
         is_paid_back = best_gain * before_s * each.room > reading_s
         return max(best if is_paid_back else 0, least)
 

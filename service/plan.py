@@ -23,6 +23,12 @@ class PlannedRows:
     drafts: tuple[int, ...] = ()
     """Tokens guessed to follow the sequence's last one."""
 
+    @property
+    def sample(self) -> Sequence:
+        """The sequence of a request that draws its tokens: a beam's rows have none."""
+        assert isinstance(self.sequence, Sequence), "a beam is no sample"
+        return self.sequence
+
     def segment(self) -> Segment:
         """The rows themselves; takes the pages that they will be written to."""
         lease, prompt = self.sequence.lease, self.active.request.prompt_ids

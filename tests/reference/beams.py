@@ -103,8 +103,8 @@ def penalised(
     for token, value in bias.items():
         edited[token] += np.float32(value)
     for token in sorted(set(tokens)):
-        value, scale = edited[token], np.float32(repetition)
-        value = value / scale if value > 0 else value * scale
+        logit, scale = edited[token], np.float32(repetition)
+        changed = logit / scale if logit > 0 else logit * scale
         count = np.float32(tokens.count(token))
-        edited[token] = value - (np.float32(frequency) * count + np.float32(presence))
+        edited[token] = changed - (np.float32(frequency) * count + np.float32(presence))
     return np.array(edited, dtype=np.float32)

@@ -56,6 +56,7 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
         "constraint",
         MODEL.constraints.compiled(ConstraintSpec.regex("a+"), ()),
     ),
+    "speculation": ("prompt_lookup", "parameters.speculation", "prompt_lookup"),
     "session_id": ("a-b.C_9", "session_id", "a-b.C_9"),
     "use_cache": (False, "use_cache", False),
     "deadline_ms": (1500, "deadline_s", 1.5),
@@ -63,7 +64,6 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
 }
 # Fields that take one value only yet: another value of their type.
 REFUSED: Mapping[str, Any] = {
-    "speculation": "prompt_lookup",
     "resume": {"token_ids": [5]},
 }
 LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
@@ -291,7 +291,7 @@ def test_parameters_echo_what_was_given(name: str) -> None:
         ("top_k", 0),
         ("top_p", 0.9),
         ("min_p", 0.0),
-        ("speculation", "off"),
+        ("speculation", "auto"),
     ],
 )
 def test_parameters_echo_the_effective_default(name: str, expected: Any) -> None:

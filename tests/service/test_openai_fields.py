@@ -19,6 +19,8 @@ from tests.service.test_generate_fields import REFUSED as NOT_YET_OURS
 PROMPT: Mapping[str, Any] = {"prompt": "abc", "seed": 1}
 MESSAGES: Mapping[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "seed": 1}
 ROUTES: Mapping[str, Mapping[str, Any]] = {"/v1/completions": PROMPT, "/v1/chat/completions": MESSAGES}
+NOT_ALONE = {"model", "length_penalty"}
+"""One name is served; and a length penalty needs beams."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}}
 
@@ -43,7 +45,7 @@ CHAT: Becomes = BOTH | {
 SHARED = {
     name: (OURS[name][0] if name in OURS else NOT_YET_OURS[name])
     for name in DecodingFields.model_fields
-    if name != "model"
+    if name not in NOT_ALONE
 }
 """Fields under our names, each with a value that is not its default."""
 CHANGE_NOTHING: dict[str, Any] = {
@@ -102,10 +104,19 @@ def refusal(route: str, fields: Mapping[str, Any]) -> tuple[int | None, str, str
 @pytest.mark.parametrize(
     ("kind", "accounted"),
     [
-        (CompletionRequest, {*COMPLETION, *SHARED, *CHANGE_NOTHING, *REFUSED, "stream_options"}),
+        (CompletionRequest, {*COMPLETION, *SHARED, *CHANGE_NOTHING, *REFUSED, "stream_options", "length_penalty"}),
         (
             ChatRequest,
-            {*CHAT, *SHARED, *CHAT_CHANGE_NOTHING, *CHAT_REFUSED, "messages", "top_logprobs", "stream_options"},
+            {
+                *CHAT,
+                *SHARED,
+                *CHAT_CHANGE_NOTHING,
+                *CHAT_REFUSED,
+                "messages",
+                "top_logprobs",
+                "stream_options",
+                "length_penalty",
+            },
         ),
     ],
 )

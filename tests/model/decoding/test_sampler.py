@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from model.decoding.choice import Ask, Asking, Choice
-from model.decoding.params import DecodingParameters, Draw, Drawn, LogprobOptions, Score, TokenLogprob
+from model.decoding.params import DecodingParameters, Draw, Drawn, LogprobOptions, Ranked, Ranking, Score, TokenLogprob
 from model.decoding.sampler import Sampler
 from tests.reference.sampling import uniform
 from tests.torch_chooser import TorchChooser
@@ -33,6 +33,9 @@ class RecordingOpSet:
     def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]:
         self.scored.append(list(scores))
         return [Drawn(each.token_id, float(-each.row)) for each in scores]
+
+    def rank(self, logits: Any, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        raise NotImplementedError
 
 
 def ask(
