@@ -79,6 +79,18 @@ def test_steps_of_one_size_are_given_a_usual_slope() -> None:
     assert 0.010 * (1 + EXTRA_ROW) == pytest.approx(cost(2))
 
 
+def test_what_rows_cost_is_remembered_while_steps_have_one_size() -> None:
+    cost = costs(*[(1, 0.010), (9, 0.090)] * 10, *[(1, 0.010)] * 100)
+
+    assert cost(2) > 0.018
+
+
+def test_a_cost_that_was_measured_long_ago_is_doubted() -> None:
+    cost = costs(*[(1, 0.010), (9, 0.090)] * 10, *[(1, 0.010)] * 5000)
+
+    assert 0.0115 == pytest.approx(cost(2), rel=0.02)
+
+
 def test_a_step_that_was_held_up_counts_little() -> None:
     cost = costs(*[(1, 0.010)] * 40, (1, 5.0))
 
