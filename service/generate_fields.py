@@ -34,6 +34,7 @@ class GenerateFields(TypedDict, total=False):
     logit_bias: Mapping[str, float]
     banned_token_ids: Sequence[int]
     logprobs: Mapping[str, Any]
+    constraint: Mapping[str, Any]
     session_id: str
     use_cache: bool
     deadline_ms: int

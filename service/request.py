@@ -5,11 +5,13 @@ Always: every accepted request is answered by exactly one `Finished` or `Failed`
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from model.decoding.beam import Stopped
-from model.decoding.constraint import CompiledConstraint
 from model.decoding.params import DecodingParameters, Explanation, TokenLogprob
+
+if TYPE_CHECKING:  # the client library reads events too, and needs no grammars
+    from model.decoding.constraint import CompiledConstraint
 
 FinishReason = Literal["eos", "stop", "length", "deadline"]
 CacheReason = Literal["disabled", "recomputed", "cold", "prefix", "append", "edit", "identical", "evicted"]
@@ -31,7 +33,7 @@ class GenerationRequest:
     """Seconds after submission."""
     streams: bool = False
     """Whether `Delta`s are wanted."""
-    constraint: CompiledConstraint | None = None
+    constraint: "CompiledConstraint | None" = None
     """The form of the text, shared with no other request; it can be met within `max_new_tokens`."""
 
     @property

@@ -231,13 +231,15 @@ class Scheduler:
 
     def _attach(self, active: Active, lease: Lease, match: Match) -> None:
         request = active.request
+        # Asked before the turn, which may drop what the tree holds.
+        is_known = active.scores_prompt and bool(self._tree.match(request.prompt_ids[:-1]).tokens)
         if not request.use_cache:
             active.turn = Turn(take_over=False, reason="disabled")
         elif active.session is None:
             active.turn = without_session(self._tree, match)
         else:
             active.turn = self._sessions.turn(active.session, request.prompt_ids, match)
-        if request.use_cache and active.scores_prompt and self._tree.match(request.prompt_ids[:-1]).tokens:
+        if request.use_cache and is_known:
             active.turn = replace(active.turn, reason="recomputed")
         lease.attach(match, take_over=active.turn.take_over)
         active.reused_tokens = lease.length

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from model.batch import Batch
 from model.decoding.choice import Ask, Choice
-from model.decoding.params import DecodingParameters, Drawn
+from model.decoding.params import DecodingParameters, Drawn, LogprobOptions, Score
 from model.decoding.transcript import Transcript
 from model.kv_cache import PAGE_SIZE
 from service.engine import Engine, EngineLimits
@@ -28,6 +28,11 @@ def next_id(context: Sequence[int], seed: int, sample_index: int) -> int:
     """What the scripted model says after these ids."""
     digest = hashlib.blake2b(repr((tuple(context), seed, sample_index)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % (VOCABULARY - 2) + 1
+
+
+def scored_logprob(context: Sequence[int], token_id: int) -> float:
+    """What the scripted model says of a token after these ids."""
+    return -next_id((*context, token_id), seed=0, sample_index=0) / VOCABULARY
 
 
 def expected_ids(request: GenerationRequest, sample_index: int = 0) -> list[int]:
@@ -76,7 +81,15 @@ class ScriptedSampler:
     """Draws what `next_id` says from the ids that the model read."""
 
     def choose(self, logits: Sequence[Context], asks: Sequence[Ask]) -> list[Choice]:
-        return [Choice(ask.parents, tuple(self._draw(logits, ask))) for ask in asks]
+        return [
+            Choice(ask.parents, tuple(self._draw(logits, ask)), tuple(self._score(logits, each) for each in ask.prompt))
+            for ask in asks
+        ]
+
+    @staticmethod
+    def _score(logits: Sequence[Context], score: Score) -> Drawn:
+        context = logits[score.row]
+        return Drawn(None) if NAN in context else Drawn(score.token_id, scored_logprob(context, score.token_id))
 
     @staticmethod
     def _draw(logits: Sequence[Context], ask: Ask) -> Iterator[tuple[Drawn, ...]]:
@@ -143,12 +156,15 @@ def make_request(
     use_cache: bool = True,
     deadline_s: float | None = None,
     streams: bool = False,
+    logprobs: LogprobOptions | None = None,
 ) -> GenerationRequest:
     """A request that ignores EOS, so that lengths are what the test says."""
     return GenerationRequest(
         id=request_id,
         prompt_ids=tuple(prompt_ids),
-        parameters=DecodingParameters(max_new_tokens, seed, stop=stop, stop_token_ids=stop_token_ids, ignore_eos=True),
+        parameters=DecodingParameters(
+            max_new_tokens, seed, stop=stop, stop_token_ids=stop_token_ids, ignore_eos=True, logprobs=logprobs
+        ),
         sample_count=sample_count,
         session_id=session_id,
         use_cache=use_cache,

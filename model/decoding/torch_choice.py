@@ -6,6 +6,7 @@ Always: a row's answer is a function of that row and what is asked of it; no oth
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -66,8 +67,7 @@ class _Rows:
     def pick(self, draw: Draw) -> Drawn:
         drawn = self._pick(draw)
         if draw.explain and drawn.token_id is not None:
-            explanation = explain(self._logits[draw.row], draw)
-            return Drawn(drawn.token_id, drawn.logprob, drawn.top, explanation)
+            return replace(drawn, explanation=explain(self._logits[draw.row], draw))
         return drawn
 
     def rank(self, ranking: Ranking) -> tuple[Ranked, ...]:

@@ -74,10 +74,11 @@ using Words = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::de
 using EditsTuple = std::tuple<Ids, Gains, Ids, Ids, double, double, double>;
 // banned ids, edits, mask
 using ChangesTuple = std::tuple<std::vector<std::int32_t>, std::optional<EditsTuple>, std::optional<Words>>;
+using GivenChanges = std::optional<ChangesTuple>;
 // row, temperature, top_k, top_p, min_p, uniform, changes, of which distribution log-probabilities are wanted, how many, whether
 // to explain
-using DrawTuple = std::tuple<int, double, int, double, double, double, ChangesTuple, std::string, int, bool>;
-using RankTuple = std::tuple<int, int, ChangesTuple>;  // row, count, changes
+using DrawTuple = std::tuple<int, double, int, double, double, double, GivenChanges, std::string, int, bool>;
+using RankTuple = std::tuple<int, int, GivenChanges>;  // row, count, changes
 using ScoreTuple = std::tuple<int, int, int>;          // row, token id, how many of the likeliest
 using Numbered = std::vector<std::tuple<int, double>>;                        // ids and a number of each
 using StageTuple = std::tuple<const char*, int, double, Numbered>;            // name, candidates, mass, the likeliest
@@ -92,8 +93,9 @@ std::span<const T> span_of(const nb::ndarray<const T, nb::ndim<1>, nb::c_contig,
 }
 
 // Looks into what Python handed over, which outlives the call.
-tane::Changes changes_of(const ChangesTuple& given) {
-  const auto& [banned, edits, allowed] = given;
+tane::Changes changes_of(const GivenChanges& given) {
+  if (!given) return {};
+  const auto& [banned, edits, allowed] = *given;
   tane::Changes changes{.banned = banned};
   if (allowed) changes.allowed = span_of<std::uint32_t>(*allowed);
   if (edits) {
@@ -108,6 +110,7 @@ tane::Changes changes_of(const ChangesTuple& given) {
 
 std::vector<tane::DrawRequest> requests_of(const std::vector<DrawTuple>& draws) {
   std::vector<tane::DrawRequest> requests;
+  requests.reserve(draws.size());
   for (const auto& [row, temperature, top_k, top_p, min_p, uniform, changes, of, top, explain] : draws) {
     if (!of.empty() && of != "model" && of != "sampled") throw std::invalid_argument("no distribution is called " + of);
     const auto wanted = of == "model" ? tane::LogprobsOf::model : of == "sampled" ? tane::LogprobsOf::sampled : tane::LogprobsOf::nothing;
@@ -143,6 +146,7 @@ ExplanationTuple told(const tane::Explanation& explanation) {
 
 std::vector<DrawnTuple> told(const std::vector<tane::Answer>& answers) {
   std::vector<DrawnTuple> drawn;
+  drawn.reserve(answers.size());
   for (const auto& answer : answers) {
     Numbered list;
     for (const auto& each : answer.list) list.emplace_back(each.token_id, each.logprob);

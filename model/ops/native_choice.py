@@ -5,6 +5,7 @@ Knows the order of the tuples; computes nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from model.decoding.params import (
@@ -50,10 +51,8 @@ def drawn(draw: Draw, answer: _native.DrawnTuple) -> Drawn:
     token_id, logprob, top, explanation = answer
     if token_id < 0:
         return Drawn(None)
-    explained = None if explanation is None else _explanation(draw, explanation)
-    if draw.logprobs is None:
-        return Drawn(token_id, explanation=explained)
-    return Drawn(token_id, logprob, _listed(top), explained)
+    plain = Drawn(token_id) if draw.logprobs is None else Drawn(token_id, logprob, _listed(top))
+    return plain if explanation is None else replace(plain, explanation=_explanation(draw, explanation))
 
 
 def ranked(answer: list[_native.RankedTuple]) -> tuple[Ranked, ...]:
@@ -65,7 +64,9 @@ def scored(answer: _native.DrawnTuple) -> Drawn:
     return Drawn(None) if token_id < 0 else Drawn(token_id, logprob, _listed(top))
 
 
-def _changes(asked: Draw | Ranking) -> _native.ChangesTuple:
+def _changes(asked: Draw | Ranking) -> _native.ChangesTuple | None:
+    if not asked.banned and asked.edits is None and asked.allowed is None:
+        return None
     return (list(asked.banned), None if asked.edits is None else _edits(asked.edits), asked.allowed)
 
 

@@ -29,9 +29,7 @@ BUFFERS = [WIDTH, QUERIES + 2 * KEYS, QUERIES, WIDTH, VOCABULARY]
 NO_VIEW = (-1, 0, 0)
 LARGEST, LEAST = 2**31 - 1, -(2**31)
 ONE_ROW: dict[str, Any] = {"token_ids": [5], "segments": [(0, 1, 1)], "pages": [0], "asked": [0], "copies": []}
-NO_CHANGES: tuple[Any, ...] = ([], None, None)
-"""Banned, edits, mask."""
-DRAW: tuple[Any, ...] = (0, 1.0, 0, 1.0, 0.0, 0.5, NO_CHANGES, "model", 3, False)
+DRAW: tuple[Any, ...] = (0, 1.0, 0, 1.0, 0.0, 0.5, None, "model", 3, False)
 """Row, temperature, top_k, top_p, min_p, uniform, changes, which log-probabilities, how many, whether to explain."""
 
 HOSTILE_BATCHES: list[dict[str, Any]] = [
@@ -125,8 +123,8 @@ HOSTILE_CHANGES: dict[str, tuple[Any, ...]] = {
 }
 
 HOSTILE_RANKINGS: list[tuple[Any, ...]] = [
-    *((row, 1, NO_CHANGES) for row in (-1, 1, LARGEST, LEAST)),
-    *((0, count, NO_CHANGES) for count in (0, -1, LEAST)),
+    *((row, 1, None) for row in (-1, 1, LARGEST, LEAST)),
+    *((0, count, None) for count in (0, -1, LEAST)),
 ]
 HOSTILE_SCORES: list[tuple[Any, ...]] = [
     *((row, 5, 0) for row in (-1, 1, LARGEST, LEAST)),
@@ -224,7 +222,7 @@ def test_hostile_changes_of_a_row_are_refused(engine: Any, changes: tuple[Any, .
     with pytest.raises(ValueError, match=r"\w"):
         engine.choose([DRAW, (*DRAW[:6], changes, *DRAW[7:])])
     with pytest.raises(ValueError, match=r"\w"):
-        engine.rank([(0, 1, NO_CHANGES), (0, 1, changes)])
+        engine.rank([(0, 1, None), (0, 1, changes)])
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_RANKINGS, ids=str)

@@ -34,7 +34,7 @@ CONSTRAINT_VERSION = f"1-llguidance-{llguidance.__version__}"
 
 FIRST_STEPS = 8000
 """Steps of the search for a first completion."""
-FITTING_STEPS, FITTING_CHANGES = 12_000, 400
+FITTING_STEPS, FITTING_CHANGES = 8000, 150
 """Bounds of the search for one that fits a limit."""
 MAX_HINTS, EXAMPLE_STEPS = 32, 200
 
@@ -79,7 +79,11 @@ class CompiledConstraint:
 
     def fitted(self, max_new_tokens: int) -> "CompiledConstraint":
         """The same constraint, with what `begin` would search for such a limit found. Raises as `fitting`."""
-        return replace(self, _first=self.fitting(max_new_tokens))
+        found = self.fitting(max_new_tokens)
+        if found is self._first:
+            return self
+        # What the search met must not stay in memory with the request.
+        return replace(self, _first=found, _bytes=self._grammar.single_bytes())
 
     def fitting(self, max_new_tokens: int) -> Found:
         """A first completion of at most so many tokens. Raises ConstraintError when none is found."""
@@ -110,7 +114,7 @@ class ConstraintCompiler:
         self._silent = tokenizer.control_token_ids | tokenizer.eos_token_ids
         self._token_vocabulary = token_vocabulary(tokenizer)
         self._byte_vocabulary = byte_vocabulary()
-        self._spelling = self._spelling_without(frozenset())
+        self._spelling = Spelling(self._vocabulary, self._silent)
         self._spells_every_byte = all(self._spelling.spell(bytes([byte])).counts[0] < NEVER for byte in range(256))
 
     def compile(self, spec: ConstraintSpec, banned: Sequence[int] = ()) -> CompiledConstraint:
@@ -120,12 +124,10 @@ class ConstraintCompiler:
             raise ConstraintError("the end of the text is banned", code="invalid_combination", field=spec.kind)
         # A canonical spelling of what is certain needs all its tokens.
         forces = not forbidden and self._spells_every_byte
-        spelling = self._spelling if not forbidden else self._spelling_without(forbidden)
-        completion = self._completion(spec, spelling)
+        completion = self._completion(spec, self._spelling.without(forbidden))
         grammar = self._grammar(spec, forces=forces)
-        state = grammar.single_bytes()
         try:
-            first = completion.shortest(state, Budget(FIRST_STEPS))
+            first = completion.shortest(grammar.single_bytes(), Budget(FIRST_STEPS))
         except GrammarExhaustedError:
             first = None
         if first is None or first.spelled.counts[0] >= NEVER:
@@ -137,7 +139,7 @@ class ConstraintCompiler:
             tuple(sorted(forbidden)),
             _grammar=grammar,
             _tokens=grammar.tokens(),
-            _bytes=state,
+            _bytes=grammar.single_bytes(),
             _mask=mask,
             _vocabulary=self._vocabulary,
             _completion=completion,
@@ -171,7 +173,3 @@ class ConstraintCompiler:
         except (ConstraintError, GrammarExhaustedError):
             return None
         return None if found is None else found.spelled.text
-
-    def _spelling_without(self, forbidden: frozenset[int]) -> Spelling:
-        excluded = self._silent | forbidden
-        return Spelling(self._vocabulary, (i for i in range(len(self._vocabulary)) if i not in excluded))

@@ -8,6 +8,8 @@ names of more than 253 characters.
 from collections.abc import Mapping
 from typing import Any
 
+from model.decoding.constraint.schema_rules import IN_LISTS, IN_MAPS, SINGLE
+
 _YEAR = r"(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 _LEAP_YEAR = (
     r"(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"  # 2024, and 2000 but not 1900
@@ -30,12 +32,10 @@ PATTERNS: Mapping[str, str] = {
 
 
 def with_patterns(schema: Any) -> Any:
-    """The JSON value, with these formats as patterns wherever a part of it looks like a schema that names one."""
-    if isinstance(schema, list):
-        return [with_patterns(part) for part in schema]
+    """The schema, with these formats as patterns. One that has a pattern beside its format stays as it is."""
     if not isinstance(schema, dict):
         return schema
-    parts = {key: part if key in _DATA else with_patterns(part) for key, part in schema.items()}
+    parts = {keyword: _with_patterns(keyword, part) for keyword, part in schema.items()}
     named = schema.get("format")
     if isinstance(named, str) and named in PATTERNS and "pattern" not in schema:
         del parts["format"]
@@ -43,5 +43,10 @@ def with_patterns(schema: Any) -> Any:
     return parts
 
 
-_DATA = frozenset({"enum", "const", "default", "examples"})
-"""Keywords whose values are no schemas."""
+def _with_patterns(keyword: str, part: Any) -> Any:
+    """What stands at one keyword of a schema."""
+    if keyword in IN_MAPS and isinstance(part, dict):
+        return {name: with_patterns(schema) for name, schema in part.items()}
+    if keyword in (*IN_LISTS, *SINGLE) and isinstance(part, list):
+        return [with_patterns(schema) for schema in part]
+    return with_patterns(part) if keyword in SINGLE else part

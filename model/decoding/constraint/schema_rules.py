@@ -18,9 +18,9 @@ MAX_MULTIPLES = 2000
 """Sum of the `multipleOf`s, each without its decimal point and zeros: that many states an automaton needs."""
 
 TYPES = frozenset({"null", "boolean", "object", "array", "number", "string", "integer"})
-_IN_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_IN_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLE = ("items", "additionalProperties", "additionalItems")
+IN_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+IN_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+SINGLE = ("items", "additionalProperties", "additionalItems")
 _REFUSED = (
     "x-guidance",
     "$dynamicRef",
@@ -135,15 +135,15 @@ def _multiple(part: Mapping[str, Any], path: str, line: int | None) -> int:
 
 
 def _subschemas(part: Mapping[str, Any], path: str, depth: int) -> Iterator[Place]:
-    for keyword in _IN_MAPS:
+    for keyword in IN_MAPS:
         inner = part.get(keyword)
         for name, schema in inner.items() if isinstance(inner, Mapping) else ():
             yield schema, f"{path}.{keyword}.{name if _NAME.fullmatch(name) else '?'}", depth
-    for keyword in (*_IN_LISTS, "items"):
+    for keyword in (*IN_LISTS, "items"):
         inner = part.get(keyword)
         for index, schema in enumerate(inner if isinstance(inner, list | tuple) else ()):
             yield schema, f"{path}.{keyword}.{index}", depth
-    for keyword in _SINGLE:
+    for keyword in SINGLE:
         inner = part.get(keyword)
         if isinstance(inner, Mapping):
             yield inner, f"{path}.{keyword}", depth

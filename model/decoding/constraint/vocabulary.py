@@ -3,7 +3,8 @@
 Always: a control token is special to the grammar, so no text makes it; `Spelling` uses the ids that it is given alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -94,29 +95,36 @@ NEVER = 1 << 40
 class Spelling:
     """Spells bytes in the fewest of the allowed tokens."""
 
-    def __init__(self, vocabulary: Sequence[bytes], allowed: Iterable[int]) -> None:
-        """`vocabulary` holds each token's bytes; of two allowed tokens with the same bytes the lower id is used."""
+    def __init__(self, vocabulary: Sequence[bytes], silent: frozenset[int]) -> None:
+        """`vocabulary` holds each token's bytes; those of `silent` ids are no text. Of two tokens with the same bytes
+        the lower id is used."""
         self._ids: dict[bytes, int] = {}
         self._longest: dict[bytes, int] = {}
-        for token_id in allowed:
-            written = vocabulary[token_id]
-            if written:
+        self._banned: frozenset[int] = frozenset()
+        for token_id, written in enumerate(vocabulary):
+            if written and token_id not in silent:
                 self._ids.setdefault(written, token_id)
                 start = written[:2]
                 self._longest[start] = max(self._longest.get(start, 0), len(written))
 
+    def without(self, banned: frozenset[int]) -> "Spelling":
+        """The same without these ids. Takes no memory for the vocabulary again."""
+        other = copy(self)
+        other._banned = self._banned | banned
+        return other
+
     def spell(self, text: bytes) -> Spelled:
-        """Of two spellings with as many tokens, the one with the longer first token."""
-        ids, longest = self._ids, self._longest
+        """Of two spellings with as many tokens, the one with the shorter first token."""
+        ids, longest, banned = self._ids, self._longest, self._banned
         size = len(text)
         counts, heads = [NEVER] * size + [0], [0] * size
         for start in range(size - 1, -1, -1):
             best, head = NEVER, 0
-            for end in range(start + 1, min(size, start + longest.get(text[start : start + 2], 1)) + 1):
-                token_id = ids.get(text[start:end])
-                if token_id is not None and counts[end] < best:
-                    best, head = counts[end] + 1, token_id
-                elif token_id is not None and counts[end] + 1 == best:
-                    head = token_id
+            most = start + longest.get(text[start : start + 2], 1)
+            for end in range(start + 1, (most if most < size else size) + 1):
+                if counts[end] < best:
+                    token_id = ids.get(text[start:end])
+                    if token_id is not None and token_id not in banned:
+                        best, head = counts[end] + 1, token_id
             counts[start], heads[start] = min(best, NEVER), head
         return Spelled(text, tuple(counts), tuple(heads))

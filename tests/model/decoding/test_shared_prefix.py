@@ -44,7 +44,8 @@ def test_kept_entries_hold_the_shared_prefix_back() -> None:
 
 def test_a_random_life_shares_what_comparing_all_tokens_says() -> None:
     for seed in range(8):
-        model, sent = RandomModel(5, seed, spread=3.0), ()
+        model = RandomModel(5, seed, spread=3.0)
+        sent: tuple[int, ...] = ()
         asked = DecodingParameters(12, 0, beam_width=3)
         search = begin(asked, None)
         shared = SharedPrefix(search.live[0])

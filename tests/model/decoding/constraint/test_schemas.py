@@ -209,3 +209,21 @@ def test_the_least_limit_is_met(seed: int) -> None:
     compiled = TINY_COMPILER.compile(ConstraintSpec.json_schema(schema))
 
     check(schema, text_of(TINY, random_ids(compiled, limit, seed)))
+
+
+def test_a_format_counts_wherever_a_schema_stands_and_nowhere_else() -> None:
+    day = {"type": "string", "format": "date"}
+    schema = {
+        "type": "object",
+        "properties": {"default": day, "format": {"const": {"format": "date"}}, "days": {"items": day, "minItems": 1}},
+        "required": ["default", "format", "days"],
+        "additionalProperties": False,
+    }
+    constraint = TINY_COMPILER.compile(ConstraintSpec.json_schema(schema)).begin(300)
+    start = '{"default":"2023-02-2'
+
+    assert len(TINY.encode(start)) + 1 == constraint.accepts(TINY.encode(start + "8"))
+    assert len(TINY.encode(start)) == constraint.accepts(TINY.encode(start + "9"))
+    assert constraint.accepts(TINY.encode('{"default":"2023-02-28","format":{"format":"date"}')) == len(
+        TINY.encode('{"default":"2023-02-28","format":{"format":"date"}')
+    )
