@@ -114,8 +114,12 @@ class Sampler:
         return tuple(sorted(ending.union(parameters.stop_token_ids, parameters.banned_token_ids)))
 
     def _settled(self, logits: Any, ask: Ask, asking: Asking, drawn: tuple[Drawn, ...]) -> tuple[Drawn, ...]:
-        """The tokens that stand: up to the first that is not the drafted one, which takes the draft's place."""
+        """The tokens that stand: up to the first that is not the drafted one, which takes the draft's place.
+
+        A draw that fails after a draft is left to the next step: the tokens before it may end the text.
+        """
         taken: list[Drawn] = []
+        advanced = 0
         constraint = asking.constraint
         for ahead, (row, token) in enumerate(zip(asking.rows, drawn, strict=True)):
             settled = token
@@ -123,13 +127,16 @@ class Sampler:
                 token_id = constraint.settle(token.token_id, ask.parameters.max_new_tokens - asking.generated - ahead)
                 settled = self._instead(logits, row, token, token_id, ask.parameters.logprobs)
                 settled = Drawn(None) if constraint.failed else settled
+            if settled.token_id is None and ahead:
+                break
             taken.append(settled)
             if ahead == len(asking.drafts) or settled.token_id != asking.drafts[ahead]:
                 break
             if constraint is not None:
                 constraint.advance(asking.drafts[ahead])
+                advanced += 1
         if constraint is not None:
-            constraint.rollback(len(taken) - 1)
+            constraint.rollback(advanced)
         return tuple(taken)
 
     def _instead(self, logits: Any, row: int, drawn: Drawn, token_id: int, options: LogprobOptions | None) -> Drawn:

@@ -280,6 +280,33 @@ def test_a_constraint_that_failed_fails_its_sequence() -> None:
     assert ((Drawn(None),),) == choice.tokens
 
 
+class FailingRows(RecordingOpSet):
+    """The rows from this number on hold a NaN."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self._first = first
+
+    def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]:
+        drawn = super().choose(logits, draws)
+        return [each if number < self._first else Drawn(None) for number, each in enumerate(drawn)]
+
+
+def test_a_draw_that_fails_after_a_draft_is_left_to_the_next_step() -> None:
+    """The accepted token may end the text, and then nothing has failed."""
+    (choice,) = Sampler(FailingRows(1), EOS).choose("logits", [drafting((0, 1))])
+
+    assert [[0]] == [[drawn.token_id for drawn in tokens] for tokens in choice.tokens]
+
+
+def test_after_a_failed_draw_a_constraint_stands_where_it_stood() -> None:
+    constraint = OnlyEven()
+
+    Sampler(FailingRows(1), EOS).choose("logits", [constrained(constraint, (0, 0))])
+
+    assert [] == constraint.taken
+
+
 def test_the_sampler_does_not_need_torch() -> None:
     """So that another op set can serve without it."""
     check = "import sys, model.decoding.sampler; print(sorted({'torch'} & set(sys.modules)))"
