@@ -212,20 +212,18 @@ def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) 
     """How tokens are guessed ahead for this request. Raises InvalidField for a way that it names and cannot have."""
     if body.speculation == "off":
         return "off"
-    problem = None
+    allowed = ["off", "auto"]
     if body.beam_width > 1:
         problem = "a beam search guesses no tokens ahead"
     elif temperature > 0 and not model.repeats_bits:
         problem = "this op set guesses tokens ahead only at temperature 0"
     elif body.speculation == "draft" and model.draft is None:
         problem = "this server has no draft model"
-    if problem is None:
+        allowed = ["off", "prompt_lookup", "auto"]
+    else:
         return body.speculation
     if body.speculation == "auto":
         return "off"
-    allowed = (
-        ["off", "auto"] if body.speculation != "draft" or model.draft is not None else ["off", "prompt_lookup", "auto"]
-    )
     raise InvalidField(
         f"speculation cannot be {body.speculation}: {problem}",
         code="invalid_combination",

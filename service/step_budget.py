@@ -13,7 +13,9 @@ FORGETTING = 0.95
 EXTRA_ROW = 0.15
 """What a further row costs beside the first, as a share of it, as long as nothing was measured."""
 EXTRA_ROW_WEIGHT = 0.5
-"""How much that counts, in rows² of the measured steps' variance."""
+"""How much the last known share counts, in rows² of the measured steps' variance."""
+DRIFT = 0.001
+"""How fast the known share moves back while all steps have one size, so that it is measured again some day."""
 OUTLIER = 3.0
 """A step that took this many times what was expected was held up by something else."""
 
@@ -71,11 +73,12 @@ class StepBudget:
 class RowCost:
     """Seconds of a step of a few rows.
 
-    Where the measured steps differ in size their slope is believed; where they are all alike, a usual one.
+    Where the measured steps differ in size their slope is believed; where they are all alike, the one known before.
     """
 
     def __init__(self) -> None:
         self._observed = Observations()
+        self._extra_row = EXTRA_ROW
 
     def __bool__(self) -> bool:
         """Whether anything was measured."""
@@ -83,14 +86,20 @@ class RowCost:
 
     def observe(self, rows: int, seconds: float) -> None:
         """Learn from one step that ran; a clock that stood still says nothing."""
-        if seconds > 0:
-            self._observed.add(rows, min(seconds, OUTLIER * self(rows)) if self else seconds)
+        if seconds <= 0:
+            return
+        self._observed.add(rows, min(seconds, OUTLIER * self(rows)) if self else seconds)
+        if self._observed.summary()[2] > EXTRA_ROW_WEIGHT:
+            first = self(1)
+            self._extra_row = (self(2) - first) / first
+        else:
+            self._extra_row += DRIFT * (EXTRA_ROW - self._extra_row)
 
     def __call__(self, rows: float) -> float:
         """Raises ZeroDivisionError when nothing was measured."""
         mean_rows, mean_seconds, variance, covariance = self._observed.summary()
-        usual = EXTRA_ROW * mean_seconds / (1 + EXTRA_ROW * (mean_rows - 1))
-        slope = (covariance + EXTRA_ROW_WEIGHT * usual) / (variance + EXTRA_ROW_WEIGHT)
+        known = self._extra_row * mean_seconds / (1 + self._extra_row * (mean_rows - 1))
+        slope = (covariance + EXTRA_ROW_WEIGHT * known) / (variance + EXTRA_ROW_WEIGHT)
         # No row is free, and none costs more than its share of a step.
         slope = min(max(slope, 0.01 * mean_seconds / mean_rows), mean_seconds / mean_rows)
         return mean_seconds + slope * (rows - mean_rows)

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.decoding.beam_chooser import BeamChooser, Picked, Ranker
 from model.decoding.choice import Ask, Asking, Choice, Constraint
 from model.decoding.params import Draw, Drawn, LogprobOptions, Score, TokenLogprob
@@ -85,7 +88,8 @@ class Sampler:
     def _draws_of(self, ask: Ask, asking: Asking, sample_index: int) -> Iterator[Draw]:
         parameters = ask.parameters
         edits = asking.history.edits_along(asking.drafts) if asking.history is not None else ()
-        masks = _masks_along(asking.constraint, asking.drafts) if asking.constraint is not None else ()
+        left = parameters.max_new_tokens - asking.generated
+        masks = () if asking.constraint is None else _masks_along(asking.constraint, asking.drafts, left)
         for ahead, row in enumerate(asking.rows):
             yield Draw(
                 row=row,
@@ -110,8 +114,12 @@ class Sampler:
         return tuple(sorted(ending.union(parameters.stop_token_ids, parameters.banned_token_ids)))
 
     def _settled(self, logits: Any, ask: Ask, asking: Asking, drawn: tuple[Drawn, ...]) -> tuple[Drawn, ...]:
-        """The tokens that stand: up to the first that is not the drafted one, which takes the draft's place."""
+        """The tokens that stand: up to the first that is not the drafted one, which takes the draft's place.
+
+        A draw that fails after a draft is left to the next step: the tokens before it may end the text.
+        """
         taken: list[Drawn] = []
+        advanced = 0
         constraint = asking.constraint
         for ahead, (row, token) in enumerate(zip(asking.rows, drawn, strict=True)):
             settled = token
@@ -119,13 +127,16 @@ class Sampler:
                 token_id = constraint.settle(token.token_id, ask.parameters.max_new_tokens - asking.generated - ahead)
                 settled = self._instead(logits, row, token, token_id, ask.parameters.logprobs)
                 settled = Drawn(None) if constraint.failed else settled
+            if settled.token_id is None and ahead:
+                break
             taken.append(settled)
             if ahead == len(asking.drafts) or settled.token_id != asking.drafts[ahead]:
                 break
             if constraint is not None:
                 constraint.advance(asking.drafts[ahead])
+                advanced += 1
         if constraint is not None:
-            constraint.rollback(len(taken) - 1)
+            constraint.rollback(advanced)
         return tuple(taken)
 
     def _instead(self, logits: Any, row: int, drawn: Drawn, token_id: int, options: LogprobOptions | None) -> Drawn:
@@ -141,11 +152,16 @@ class Sampler:
         return Drawn(scored.token_id, scored.logprob, scored.top, drawn.explanation)
 
 
-def _masks_along(constraint: Constraint, drafts: Sequence[int]) -> list[Any]:
-    """The masks of the next row and of those after each drafted token, all of which the constraint takes."""
-    masks = [constraint.mask()]
-    for token_id in drafts:
+def _masks_along(constraint: Constraint, drafts: Sequence[int], left: int) -> list[NDArray[np.uint32] | None]:
+    """The masks of the next row and of those after each drafted token, where `left` tokens may still come.
+
+    After a draft that the constraint would put another token in place of, no row can be reached: those have no mask.
+    """
+    masks: list[NDArray[np.uint32] | None] = [constraint.mask()]
+    for ahead, token_id in enumerate(drafts):
+        if constraint.settle(token_id, left - ahead) != token_id:
+            break
         constraint.advance(token_id)
         masks.append(constraint.mask())
-    constraint.rollback(len(drafts))
-    return masks
+    constraint.rollback(len(masks) - 1)
+    return masks + [None] * (len(drafts) + 1 - len(masks))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -16,12 +16,15 @@ from tests.tiny_model import TinyShape, write_tiny_gguf
 
 SHAPE = TinyShape(context=1024)
 TEXT = "The seed lies in the ground and waits for the rain. " * 3
-QUESTIONS: dict[str, GenerateFields] = {
+QUESTIONS: dict[str, dict[str, Any]] = {
     "greedy": {"prompt": TEXT, "temperature": 0, "max_new_tokens": 12, "logprobs": {"top": 3}},
     "seeded": {"prompt": TEXT, "temperature": 1.2, "top_p": 0.9, "seed": 8, "max_new_tokens": 24, "ignore_eos": True},
     "a seed drawn": {"prompt": TEXT, "temperature": 1.5, "max_new_tokens": 16, "logprobs": {"of": "sampled", "top": 5}},
     "several samples": {"prompt": TEXT, "temperature": 1, "num_return": 3, "max_new_tokens": 9, "logprobs": {}},
     "of the prompt": {"prompt": TEXT, "max_new_tokens": 4, "logprobs": {"prompt": True, "top": 2}},
+    "beams": {"prompt": TEXT, "beam_width": 3, "num_return": 2, "max_new_tokens": 9, "length_penalty": 1},
+    "a constraint": {"prompt": TEXT, "constraint": {"regex": "[a-c]{3,9}"}, "max_new_tokens": 24, "seed": 2},
+    "guesses": {"prompt": TEXT, "temperature": 0, "max_new_tokens": 40, "speculation": "prompt_lookup"},
     "messages": {"messages": [{"role": "user", "content": "hi"}], "max_new_tokens": 9, "repetition_penalty": 1.3},
 }
 
@@ -46,8 +49,9 @@ def recorded(model: Path) -> dict[str, dict[str, Any]]:
     with live_server(settings_for(model)) as live, TaneClient(live.url) as client:
         for name, fields in QUESTIONS.items():
             client.generate(prompt=TEXT + "Yes.", max_new_tokens=3, session_id="warm")
-            asked: GenerateFields = {**fields, "session_id": "warm"}
-            records[name] = json.loads(json.dumps(record_of(asked, client.generate(**asked).raw)))
+            asked = {**fields, "session_id": "warm"}
+            answer = client.generate(**cast(GenerateFields, asked)).raw
+            records[name] = json.loads(json.dumps(record_of(asked, answer)))
     return records
 
 

@@ -237,13 +237,20 @@ def test_each_drafted_row_has_the_mask_of_its_place() -> None:
     assert [] == constraint.taken
 
 
+def test_no_row_after_a_draft_that_would_be_replaced_has_a_mask() -> None:
+    asked = draws_of(constrained(OnlyEven(), (0, 3, 0)))
+
+    assert [True, True, False, False] == [draw.allowed is not None for draw in asked]
+
+
 def test_a_constraint_settles_each_token_after_those_before_it() -> None:
     """The third row draws 2; the second drew 1, for which 0 stands, as it was drafted."""
     constraint = OnlyEven()
 
     (choice,) = Sampler(RecordingOpSet(), EOS).choose("logits", [constrained(constraint, (0, 0))])
 
-    assert [(0, 12, ()), (1, 11, (0,)), (2, 10, (0, 0))] == constraint.asked
+    drafted, drawn = [(0, 12, ()), (0, 11, (0,))], [(0, 12, ()), (1, 11, (0,)), (2, 10, (0, 0))]
+    assert [*drafted, *drawn] == constraint.asked
     assert [[0, 0, 2]] == [[drawn.token_id for drawn in tokens] for tokens in choice.tokens]
     assert [] == constraint.taken
 
@@ -271,6 +278,33 @@ def test_a_constraint_that_failed_fails_its_sequence() -> None:
     (choice,) = Sampler(RecordingOpSet(), EOS).choose("logits", [constrained(constraint)])
 
     assert ((Drawn(None),),) == choice.tokens
+
+
+class FailingRows(RecordingOpSet):
+    """The rows from this number on hold a NaN."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__()
+        self._first = first
+
+    def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]:
+        drawn = super().choose(logits, draws)
+        return [each if number < self._first else Drawn(None) for number, each in enumerate(drawn)]
+
+
+def test_a_draw_that_fails_after_a_draft_is_left_to_the_next_step() -> None:
+    """The accepted token may end the text, and then nothing has failed."""
+    (choice,) = Sampler(FailingRows(1), EOS).choose("logits", [drafting((0, 1))])
+
+    assert [[0]] == [[drawn.token_id for drawn in tokens] for tokens in choice.tokens]
+
+
+def test_after_a_failed_draw_a_constraint_stands_where_it_stood() -> None:
+    constraint = OnlyEven()
+
+    Sampler(FailingRows(1), EOS).choose("logits", [constrained(constraint, (0, 0))])
+
+    assert [] == constraint.taken
 
 
 def test_the_sampler_does_not_need_torch() -> None:
