@@ -8,7 +8,8 @@ import pytest
 
 from model.batch import PageCopy
 from model.decoding.params import LogprobOptions
-from model.kv_cache import PagePool, reservation
+from model.kv_cache import PAGE_SIZE, PagePool, reservation
+from service.admission import Ledger
 from service.engine import Engine
 from service.lease import Lease
 from service.prefix_tree import PrefixTree
@@ -326,6 +327,14 @@ def test_a_search_reserves_a_row_for_each_beam() -> None:
 
     assert 6 == request.sequence_count
     assert 2 == make_request(PROMPT, sample_count=2).sequence_count
+
+
+def test_the_door_prices_a_row_for_each_beam() -> None:
+    ledger = Ledger(page_count=100, max_queue_tokens=3200, max_sessions=1, clock=HandClock())
+
+    ledger.admit(beam_request(PROMPT, width=6, max_new_tokens=33))
+
+    assert PAGE_SIZE * (3 + 6 * (2 + 1)) == ledger.outstanding_tokens
 
 
 def make_lease(pages: int, promised: int) -> tuple[PagePool, Lease]:
