@@ -18,6 +18,7 @@ from tests.engine_fakes import NAN, HandClock, make_request, run, run_until_idle
 from tests.scripted_beams import answers_of, expected, make_beam_engine
 
 PROMPT = tuple(range(2, 30)) * 3
+"""Without the id 31, which marks an end in one test."""
 
 
 def beam_request(
@@ -55,6 +56,19 @@ def test_each_answer_says_its_log_probability_and_score() -> None:
     assert [each.logprob for each in truth] == pytest.approx([each.logprob for each in finished.completions])
     assert [each.score for each in truth] == pytest.approx([each.score for each in finished.completions])
     assert [0, 1, 2] == [each.index for each in finished.completions]
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.5, 2.0])
+def test_a_long_prompt_changes_no_ranking_and_no_score(alpha: float) -> None:
+    """Where the model itself says the same after a short and a long one: the length is that of what was generated."""
+    mark = 31
+    found = []
+    for prompt in ((mark,), (*PROMPT, *PROMPT, *PROMPT, mark)):
+        engine, _ = make_beam_engine(sees=lambda context: context[context.index(mark) :], page_count=200)
+        request = beam_request(prompt, width=4, alpha=alpha, max_new_tokens=12, sample_count=4)
+        found.append([(each.tokens, each.logprob, each.score) for each in run(engine, request).completions])
+
+    assert found[0] == found[1]
 
 
 def test_requests_of_different_widths_share_every_step() -> None:
