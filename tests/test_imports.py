@@ -45,6 +45,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 
 ENGINE_ROOM = [
     "admission",
+    "beam_answers",
+    "beams",
     "engine",
     "lease",
     "plan",
