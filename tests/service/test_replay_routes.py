@@ -198,6 +198,16 @@ def test_a_request_that_the_recorded_model_itself_would_not_take_is_no_record(cl
     assert (422, "request.max_new_tokens") == (answer.status, answer.error["param"])
 
 
+def test_a_constraint_is_part_of_what_made_an_answer(client: Client) -> None:
+    """Its masks too are made by something that has a version."""
+    record = recorded(client, constraint={"choice": ["ab"]})
+    record["request"]["max_new_tokens"] = 100
+
+    answer = client.post("/replay", record)
+
+    assert (422, "request.max_new_tokens") == (answer.status, answer.error["param"])
+
+
 def without(record: Any, *path: Any) -> Any:
     *parents, last = path
     changed = copy.deepcopy(record)
