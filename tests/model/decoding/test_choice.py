@@ -50,7 +50,7 @@ settings_of_filters = st.fixed_dictionaries(
 )
 biases = st.one_of(st.sampled_from([0.0, 100.0, -100.0, 1.5, LARGEST]), st.floats(-100, 100, width=32))
 counts = st.one_of(st.sampled_from([0, 1, 2**24 + 1, 2**31 - 1]), st.integers(0, 50))
-penalties = st.one_of(st.sampled_from([0.0, 2.0, -2.0]), st.floats(-2.0, 2.0))
+penalties = st.one_of(st.sampled_from([0.0, 2.0, -2.0]), st.floats(-2.0, 2.0, width=32))
 
 
 @st.composite
