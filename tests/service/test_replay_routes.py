@@ -126,6 +126,17 @@ def test_the_models_name_is_not_replayed(client: Client) -> None:
     assert (True, ["model"]) == (result["equal"], result["dropped"])
 
 
+def test_a_way_to_guess_is_not_replayed(client: Client, runtime: FakeRuntime) -> None:
+    """So that a record made with a draft model can be run where there is none."""
+    record = recorded(client)
+    record["request"]["speculation"] = "draft"
+
+    result = replayed(client, record)
+
+    assert (True, ["speculation"]) == (result["equal"], result["dropped"])
+    assert "auto" == runtime.requests[-1].parameters.speculation
+
+
 def test_nothing_is_said_to_be_left_out_where_nothing_is(client: Client) -> None:
     assert [] == replayed(client, recorded(client))["dropped"]
 
