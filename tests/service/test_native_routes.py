@@ -45,6 +45,7 @@ def test_generate_answers_with_exactly_the_promised_fields(client: Client) -> No
         "seed",
         "parameters",
         "cache",
+        "speculation",
         "timings",
         "reproducibility",
     } == set(generate(client))
