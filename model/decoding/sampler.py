@@ -85,7 +85,8 @@ class Sampler:
     def _draws_of(self, ask: Ask, asking: Asking, sample_index: int) -> Iterator[Draw]:
         parameters = ask.parameters
         edits = asking.history.edits_along(asking.drafts) if asking.history is not None else ()
-        masks = _masks_along(asking.constraint, asking.drafts) if asking.constraint is not None else ()
+        left = parameters.max_new_tokens - asking.generated
+        masks = _masks_along(asking.constraint, asking.drafts, left) if asking.constraint is not None else ()
         for ahead, row in enumerate(asking.rows):
             yield Draw(
                 row=row,
@@ -148,11 +149,16 @@ class Sampler:
         return Drawn(scored.token_id, scored.logprob, scored.top, drawn.explanation)
 
 
-def _masks_along(constraint: Constraint, drafts: Sequence[int]) -> list[Any]:
-    """The masks of the next row and of those after each drafted token, all of which the constraint takes."""
+def _masks_along(constraint: Constraint, drafts: Sequence[int], left: int) -> list[Any]:
+    """The masks of the next row and of those after each drafted token.
+
+    A draft that the constraint would not let stand is never accepted: what the rows after it draw is not looked at.
+    """
     masks = [constraint.mask()]
-    for token_id in drafts:
+    for ahead, token_id in enumerate(drafts):
+        if constraint.settle(token_id, left - ahead) != token_id:
+            break
         constraint.advance(token_id)
         masks.append(constraint.mask())
-    constraint.rollback(len(drafts))
-    return masks
+    constraint.rollback(len(masks) - 1)
+    return masks + masks[-1:] * (1 + len(drafts) - len(masks))
