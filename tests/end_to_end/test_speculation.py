@@ -10,6 +10,7 @@ import pytest
 
 from model.decoding.constraint import ConstraintCompiler, ConstraintSpec
 from model.decoding.params import DecodingParameters, LogprobOptions, Penalties, Speculation
+from model.tokenizer import Tokenizer
 from service.request import Delta, Finished, GenerationRequest
 from tests.bits.laboratory import Laboratory, bits_of
 from tests.bits.questions import Bits, prose, random_prompt
@@ -203,13 +204,15 @@ def test_constrained_answers_are_those_without_guesses(
     kind: str, temperature: float, laboratories: Mapping[str, Laboratory]
 ) -> None:
     laboratory = laboratories["small"]
-    compiled = ConstraintCompiler(laboratory.model.tokenizer).compile(CONSTRAINTS[kind]).fitted(NEW_TOKENS)
+    tokenizer = laboratory.model.tokenizer
+    assert isinstance(tokenizer, Tokenizer)
+    compiled = ConstraintCompiler(tokenizer).compile(CONSTRAINTS[kind]).fitted(NEW_TOKENS)
     given = {"temperature": temperature, "ignore_eos": False}
     expected = [seen(each) for each in answers(laboratory, "off", given, constraint=compiled.renewed())]
 
     found = {mode: answers(laboratory, mode, given, constraint=compiled.renewed()) for mode in MODES}
 
-    assert {mode: expected for mode in MODES} == {mode: [seen(e) for e in each] for mode, each in found.items()}
+    assert dict.fromkeys(MODES, expected) == {mode: [seen(e) for e in each] for mode, each in found.items()}
     assert sum(each.speculation.drafted_tokens for each in found["draft"]) > 0
 
 
