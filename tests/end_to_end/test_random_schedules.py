@@ -4,11 +4,13 @@ import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from model.decoding.params import Speculation
 from model.kv_cache import reservation
 from service.request import DeleteSession, Delta, Failed, Finished, ForkSession, RequestEvent
 from tests.bits.laboratory import FixedBudget, Laboratory, Truth, bits_of
@@ -21,6 +23,7 @@ SHAPE = TinyShape(context=1024, width=96, heads=3, kv_heads=3, head_width=128, f
 LENGTHS = st.sampled_from((1, 2, 31, 32, 33, 63, 64, 65, 96, 100, 130, 150))
 MOST_ROWS = 512
 SESSIONS = ("a", "b", "c")
+WAYS_TO_GUESS: tuple[Speculation, ...] = get_args(Speculation)
 Asked = tuple[int, int, int, int]
 ASKED = st.tuples(
     st.just(1) | st.integers(1, 40), st.integers(1, 3), st.integers(0, 3), st.sampled_from((1, 1, 1, 2, 3))
@@ -32,13 +35,22 @@ ASKED = st.tuples(
 def model_folder() -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory()
     write_tiny_gguf(Path(folder.name, "tiny.gguf"), shape=SHAPE, format="Q8_0")
+    write_tiny_gguf(Path(folder.name, "draft.gguf"), shape=replace(SHAPE, layers=1), format="Q8_0")
     return folder
 
 
 @cache
 def laboratory(threads: int = 2) -> Laboratory:
     model = Path(model_folder().name, "tiny.gguf")
-    return Laboratory(model, prompt_rows=MOST_ROWS, cache_bytes=SMALLEST_CACHE, threads=threads)
+    draft = str(Path(model_folder().name, "draft.gguf"))
+    return Laboratory(
+        model,
+        prompt_rows=MOST_ROWS,
+        cache_bytes=SMALLEST_CACHE,
+        threads=threads,
+        draft=draft,
+        draft_cache_bytes=SMALLEST_CACHE,
+    )
 
 
 @cache
@@ -96,6 +108,8 @@ class Schedule(RuleBasedStateMachine):
         request = question.request(
             self.laboratory.new_id(), session_id=session, use_cache=use_cache, streams=bool(kind % 2)
         )
+        speculation = WAYS_TO_GUESS[(new_tokens + seed) % len(WAYS_TO_GUESS)]
+        request = replace(request, parameters=replace(request.parameters, speculation=speculation))
         self.questions[request.id] = question
         if session:
             self.busy[session] = request.id
