@@ -210,12 +210,10 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
 
 def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) -> Speculation:
     """How tokens are guessed ahead for this request. Raises InvalidField for a way that it names and cannot have."""
-    if body.speculation == "off":
+    if body.speculation == "off" or body.beam_width > 1:
         return "off"
     allowed = ["off", "auto"]
-    if body.beam_width > 1:
-        problem = "a beam search guesses no tokens ahead"
-    elif temperature > 0 and not model.repeats_bits:
+    if temperature > 0 and not model.repeats_bits:
         problem = "this op set guesses tokens ahead only at temperature 0"
     elif body.speculation == "draft" and model.draft is None:
         problem = "this server has no draft model"
@@ -225,7 +223,7 @@ def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) 
     if body.speculation == "auto":
         return "off"
     raise InvalidField(
-        f"speculation cannot be {body.speculation}: {problem}",
+        f"this speculation cannot be had: {problem}",
         code="invalid_combination",
         param="speculation",
         allowed=allowed,

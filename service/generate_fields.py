@@ -37,5 +37,6 @@ class GenerateFields(TypedDict, total=False):
     constraint: Mapping[str, Any]
     session_id: str
     use_cache: bool
+    speculation: Literal["off", "prompt_lookup", "draft", "auto"]
     deadline_ms: int
     explain: bool

@@ -4,11 +4,13 @@ import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from model.decoding.params import Speculation
 from model.kv_cache import reservation
 from service.request import DeleteSession, Delta, Failed, Finished, ForkSession, RequestEvent
 from tests.bits.laboratory import FixedBudget, Laboratory, Truth, bits_of
@@ -21,6 +23,7 @@ SHAPE = TinyShape(context=1024, width=96, heads=3, kv_heads=3, head_width=128, f
 LENGTHS = st.sampled_from((1, 2, 31, 32, 33, 63, 64, 65, 96, 100, 130, 150))
 MOST_ROWS = 512
 SESSIONS = ("a", "b", "c")
+WAYS_TO_GUESS: tuple[Speculation, ...] = get_args(Speculation)
 SEARCH = 4
 """The kind of question that beams answer."""
 Asked = tuple[int, int, int, int]
@@ -34,13 +37,22 @@ ASKED = st.tuples(
 def model_folder() -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory()
     write_tiny_gguf(Path(folder.name, "tiny.gguf"), shape=SHAPE, format="Q8_0")
+    write_tiny_gguf(Path(folder.name, "draft.gguf"), shape=replace(SHAPE, layers=1), format="Q8_0")
     return folder
 
 
 @cache
 def laboratory(threads: int = 2) -> Laboratory:
     model = Path(model_folder().name, "tiny.gguf")
-    return Laboratory(model, prompt_rows=MOST_ROWS, cache_bytes=SMALLEST_CACHE, threads=threads)
+    draft = str(Path(model_folder().name, "draft.gguf"))
+    return Laboratory(
+        model,
+        prompt_rows=MOST_ROWS,
+        cache_bytes=SMALLEST_CACHE,
+        threads=threads,
+        draft=draft,
+        draft_cache_bytes=SMALLEST_CACHE,
+    )
 
 
 @cache
@@ -101,6 +113,9 @@ class Schedule(RuleBasedStateMachine):
         too_long = reservation(len(prompt), new_tokens, request.sequence_count) > self.laboratory.page_count
         if too_long or (session is not None and session in self.busy):
             return
+        if kind != SEARCH:
+            speculation = WAYS_TO_GUESS[(new_tokens + seed) % len(WAYS_TO_GUESS)]
+            request = replace(request, parameters=replace(request.parameters, speculation=speculation))
         self.questions[request.id] = question
         if session:
             self.busy[session] = request.id

@@ -54,6 +54,8 @@ BUSY = StepReport(
     idle_pages=8,
     leased_pages=4,
     ran=True,
+    drafted_tokens=9,
+    accepted_tokens=4,
 )
 NAMES = {
     "tane_prompt_tokens",
@@ -132,8 +134,8 @@ def test_every_promised_metric_is_there_from_the_start() -> None:
         ("tane_inter_token_latency_seconds_count", 2),
         ("tane_request_seconds_sum", 4.0),
         ("tane_queue_seconds_sum", 1.0),
-        ("tane_speculation_drafted_tokens_total", 0),
-        ("tane_speculation_accepted_tokens_total", 0),
+        ("tane_speculation_drafted_tokens_total", 18),
+        ("tane_speculation_accepted_tokens_total", 8),
     ],
 )
 def test_two_equal_reports_count_twice_and_gauges_show_the_last(series: str, expected: float) -> None:

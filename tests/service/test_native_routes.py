@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from service import __version__
+from service.context import ServedDraft
 from service.request import DeleteSession, DescribeSession, ForkSession
 from service.schemas import GenerateRequest, schema
 from service.settings import Settings
@@ -45,6 +46,7 @@ def test_generate_answers_with_exactly_the_promised_fields(client: Client) -> No
         "seed",
         "parameters",
         "cache",
+        "speculation",
         "timings",
         "reproducibility",
     } == set(generate(client))
@@ -219,12 +221,24 @@ def test_info_shows_a_limit_of_the_engine(client: Client, name: str) -> None:
     assert getattr(ENGINE_INFO, name) == client.get("/info").json["engine"][name]
 
 
+def test_info_shows_the_draft_model() -> None:
+    draft = ServedDraft("small", "ab" * 32, 1 << 20)
+    service = make_service()
+    drafted = replace(service, model=replace(service.model, draft=draft))
+
+    assert service.model.draft is None
+    assert Client(service=service).get("/info").json["draft"] is None
+    assert {"name": "small", "sha256": "ab" * 32, "kv_cache_bytes": 1 << 20} == Client(service=drafted).get(
+        "/info"
+    ).json["draft"]
+
+
 def test_info_shows_the_settings(client: Client) -> None:
     assert 2 << 20 == client.get("/info").json["settings"]["max_body_bytes"]
 
 
 def test_info_shows_no_path() -> None:
-    settings = Settings(model="/canary/model.gguf", cache_folder="/canary/models")
+    settings = Settings(model="/canary/model.gguf", draft="/canary/draft.gguf", cache_folder="/canary/models")
 
     assert b"canary" not in Client(service=make_service(settings=settings)).get("/info").body
 

@@ -49,11 +49,12 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """One token of the text, and the witness before it."""
+    """One token of the text, and what was known before it."""
 
     token_id: int
     written: bytes
     witness: Witness
+    exhausted: bool
 
 
 class Constraint:
@@ -141,7 +142,7 @@ class Constraint:
         if settled is None or settled[0] != token_id:
             raise ValueError(f"token {token_id} was not settled")
         written = self._written(token_id)
-        self._taken.append(_Taken(token_id, written, self._witness))
+        self._taken.append(_Taken(token_id, written, self._witness, self._exhausted))
         self._witness = settled[1]
         if token_id not in self._mask.ends:
             self._tokens.consume_token(token_id)
@@ -154,7 +155,7 @@ class Constraint:
         if not count:
             return
         back, self._taken = self._taken[-count:], self._taken[:-count]
-        self._witness = back[0].witness
+        self._witness, self._exhausted = back[0].witness, back[0].exhausted
         written = [taken.written for taken in back if taken.token_id not in self._mask.ends]
         self._tokens.rollback(len(written))
         self._bytes.rollback(sum(map(len, written)))

@@ -243,6 +243,16 @@ def test_no_row_after_a_draft_that_would_be_replaced_has_a_mask() -> None:
     assert [True, True, False, False] == [draw.allowed is not None for draw in asked]
 
 
+def test_a_draft_that_the_constraint_would_not_let_stand_is_not_taken() -> None:
+    """The second row draws 1, for which 0 stands, and so the third row is not looked at."""
+    constraint = OnlyEven()
+
+    (choice,) = Sampler(RecordingOpSet(), EOS).choose("logits", [constrained(constraint, (0, 1))])
+
+    assert [[0, 0]] == [[drawn.token_id for drawn in tokens] for tokens in choice.tokens]
+    assert [] == constraint.taken
+
+
 def test_a_constraint_settles_each_token_after_those_before_it() -> None:
     """The third row draws 2; the second drew 1, for which 0 stands, as it was drafted."""
     constraint = OnlyEven()
