@@ -239,6 +239,22 @@ def test_tokens_that_were_dropped_after_a_stop_are_not_accepted() -> None:
     assert finished.speculation.accepted_tokens <= finished.speculation.drafted_tokens
 
 
+@pytest.mark.parametrize("length", range(26, 40))
+def test_positions_of_dropped_tokens_are_not_kept(length: int) -> None:
+    """A text ends by a stop string, within guesses that all hold and reach over the end of a page."""
+    rising = tuple(range(2, 38))
+    room = Room(lambda context, *_: rising[len(context) % 36])
+    prompt = (*rising, *rising[:22])
+    first = request("prompt_lookup", prompt, session_id="s", stop=(chr(ord("0") + rising[(length + 21) % 36]),))
+    history = (*prompt, *ids_of(room.ask(first)))
+
+    finished = room.ask(request("off", (*history, 5), session_id="s", request_id="q"))
+
+    assert len(prompt) < len(history) < len(prompt) + 40
+    assert len(history) - 1 == finished.cache.reused_tokens
+    assert 0 == room.model.misread
+
+
 def test_a_request_that_insists_gets_guesses_that_do_not_pay() -> None:
     finished = Room(row_s=1.0).ask(request("prompt_lookup"))
 
@@ -391,6 +407,27 @@ def test_the_draft_model_draws_as_the_model_will() -> None:
     assert {(0,), (1,)} == {ask.sample_indices for ask in room.draft_sampler.asked}
     assert {7} == {ask.parameters.seed for ask in room.draft_sampler.asked}
     assert [len(PROMPT) + number for number in numbers] == room.draft_sampler.read
+
+
+def test_the_draft_model_reads_what_came_true_and_nothing_else() -> None:
+    """It is wrong one time in three, and the first guess of every step stands on the text as it is."""
+    room = Room(free, draft_says=lambda *what: free(*what) if len(what[0]) % 3 else 3)
+    asked = request("draft", max_new_tokens=60)
+    truth = (*PROMPT, *expected_ids(asked))
+    first: dict[int, Context] = {}
+    forward = room.draft_model.forward
+
+    def watched(batch: Batch) -> list[Context]:
+        (context,) = forward(batch)
+        first.setdefault(len(room.model.batches), context)
+        return [context]
+
+    room.draft_model.forward = watched  # type: ignore[method-assign]
+
+    finished = room.ask(asked)
+
+    assert 0 < finished.speculation.accepted_tokens < finished.speculation.drafted_tokens
+    assert [truth[: len(context)] for context in first.values()] == list(first.values())
 
 
 def test_a_long_prompt_is_read_by_the_draft_model_in_pieces() -> None:
