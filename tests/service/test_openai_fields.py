@@ -10,7 +10,7 @@ from service.openai_domain import SameRequest, in_words_of, read_chat, read_comp
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
 from service.request import GenerationRequest
 from service.schemas import Constraint, DecodingFields, Logprobs, read
-from service.supported import CHAT_VALUES, COMPLETION_VALUES, GENERATE_VALUES
+from service.supported import CHAT_VALUES, COMPLETION_VALUES
 from tests.fake_runtime import CONTEXT_LENGTH, MODEL, TOKENIZER
 from tests.service.door import Client
 from tests.service.test_generate_fields import EFFECTS as OURS
@@ -144,12 +144,6 @@ def test_a_field_of_ours_stays_what_it_is(route: str, name: str) -> None:
     plain, given = same(route, {}).body, same(route, {name: SHARED[name]}).body
 
     assert {name} == {field for field in type(plain).model_fields if getattr(plain, field) != getattr(given, field)}
-
-
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("name", sorted(set(SHARED) & set(GENERATE_VALUES)))
-def test_a_value_that_generate_does_not_serve_yet_is_refused_by_name(route: str, name: str) -> None:
-    assert (400, "unsupported_value", name) == refusal(route, {name: SHARED[name]})
 
 
 @pytest.mark.parametrize("name", REFUSED)
