@@ -13,6 +13,7 @@ from service.context import Service
 from service.openai_domain import OpenAIAsked
 from service.openai_logprobs import CompletionLogprobs, chat_logprobs
 from service.request import Completion, Delta, Finished, FinishReason, Usage
+from service.responses import fingerprint
 
 _FINISH: Mapping[FinishReason, str] = {"eos": "stop", "stop": "stop", "length": "length", "deadline": "length"}
 
@@ -32,11 +33,13 @@ class OpenAIAnswer(ABC):
         self._with_logprobs = request.parameters.logprobs is not None
         self._sample_count = request.sample_count
         self._include_usage = what.include_usage
+        # A constrained text is whole wherever it ends; clients take "length" for a text that was cut.
+        self._finish = _FINISH if request.constraint is None else {**_FINISH, "length": "stop"}
         self._head = {
             "id": f"{self.ID}-{request.id}",
             "created": int(time()),
             "model": service.model.name,
-            "system_fingerprint": service.engine_info.fingerprint,
+            "system_fingerprint": fingerprint(service.engine_info, constrained=request.constraint is not None),
             "seed": request.parameters.seed,
         }
 
@@ -55,12 +58,19 @@ class OpenAIAnswer(ABC):
         return chunks
 
     def whole(self, event: Finished) -> Json:
-        choices = [_choice(done.index, self._text(done), done.finish_reason) for done in event.completions]
+        choices = [self._choice(done.index, self._text(done), done.finish_reason) for done in event.completions]
         return self._head | {"object": self.WHOLE, "choices": choices, "usage": _usage(event.usage)}
 
     def _chunk(self, index: int, content: Json, finish_reason: FinishReason | None) -> Json:
         usage = {"usage": None} if self._include_usage else {}
-        return self._head | {"object": self.CHUNK, "choices": [_choice(index, content, finish_reason)]} | usage
+        return self._head | {"object": self.CHUNK, "choices": [self._choice(index, content, finish_reason)]} | usage
+
+    def _choice(self, index: int, content: Json, finish_reason: FinishReason | None) -> Json:
+        return {
+            "index": index,
+            **content,
+            "finish_reason": None if finish_reason is None else self._finish[finish_reason],
+        }
 
     @abstractmethod
     def _text(self, completion: Completion) -> Json:
@@ -119,10 +129,6 @@ class ChatAnswer(OpenAIAnswer):
 
     def _chances(self, part: Completion | Delta) -> Json | None:
         return chat_logprobs(self._tokenizer, part.tokens) if self._with_logprobs else None
-
-
-def _choice(index: int, content: Json, finish_reason: FinishReason | None) -> Json:
-    return {"index": index, **content, "finish_reason": None if finish_reason is None else _FINISH[finish_reason]}
 
 
 def _usage(usage: Usage) -> Json:

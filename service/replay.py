@@ -34,9 +34,15 @@ Reason = Literal[
 ]
 Note = Literal["cut_by_deadline", "best_effort"]
 
-NOT_REPLAYED: Mapping[str, Any] = {"model": None, "session_id": None, "deadline_ms": None, "stream": False}
+NOT_REPLAYED: Mapping[str, Any] = {
+    "model": None,
+    "session_id": None,
+    "speculation": "auto",
+    "deadline_ms": None,
+    "stream": False,
+}
 """Fields of a request that must not change its text, and the values that they are replayed with."""
-CHANGE_NO_TEXT = {*NOT_REPLAYED, "use_cache", "speculation"}
+CHANGE_NO_TEXT = {*NOT_REPLAYED, "use_cache"}
 EXCERPT_LENGTH = 40
 """Most characters of a text that are shown from where it differs."""
 

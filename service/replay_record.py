@@ -16,6 +16,7 @@ from service.errors import InvalidField
 from service.json_body import MAX_DEPTH
 from service.replay import NOT_REPLAYED, Answer, Maker, Verdict, choices_of, is_same_maker, judge, maker_of, refused
 from service.replay_schemas import ReplayOfOne, ReplayRequest
+from service.responses import fingerprint
 from service.schemas import GenerateRequest, read
 
 RECORD_DEPTH = MAX_DEPTH + 2
@@ -58,7 +59,8 @@ def read_record(value: Any, serving: Serving, request_id: str) -> Replay:
     changed = {name: replayed for name, replayed in NOT_REPLAYED.items() if getattr(body, name) != replayed}
     body = body.model_copy(update={**changed, "seed": recorded["seed"]})
     info = serving.engine_info
-    maker = Maker(serving.model.name, info.fingerprint, __version__, info.reproducibility_level)
+    made = fingerprint(info, constrained=body.constraint is not None)
+    maker = Maker(serving.model.name, made, __version__, info.reproducibility_level)
     try:
         with within("request"):
             asked = read_generate(body, serving.model, info.context_length, request_id)

@@ -15,7 +15,7 @@ from service.context import Serving, Tokenizer
 from service.domain import Asked
 from service.engine_info import EngineInfo
 from service.errors import GenerationFailed
-from service.request import Completion, Delta, Failed, FailureCode, Finished, GenerationRequest, TokenRecord
+from service.request import Completion, Delta, Failed, FailureCode, Finished, TokenRecord
 
 _FAILURES: Mapping[FailureCode, str] = {
     "cancelled": "the request was cancelled",
@@ -59,7 +59,7 @@ class GenerateAnswer:
             "timings": asdict(event.timings),
             "reproducibility": {
                 "level": info.reproducibility_level,
-                "fingerprint": fingerprint(info, self._asked.request),
+                "fingerprint": fingerprint(info, constrained=self._asked.request.constraint is not None),
                 "version": __version__,
             },
         }
@@ -113,9 +113,9 @@ class GenerateAnswer:
         return _logprob(self._tokenizer, token.token_id, token.logprob) | {"top": top}
 
 
-def fingerprint(info: EngineInfo, request: GenerationRequest) -> str:
+def fingerprint(info: EngineInfo, *, constrained: bool) -> str:
     """What the answer's bits depend on beside the request: with a constraint also what makes its masks."""
-    return info.fingerprint if request.constraint is None else f"{info.fingerprint}-constraint-{CONSTRAINT_VERSION}"
+    return f"{info.fingerprint}-constraint-{CONSTRAINT_VERSION}" if constrained else info.fingerprint
 
 
 def failure(event: Failed) -> GenerationFailed:

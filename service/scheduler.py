@@ -397,5 +397,6 @@ class Scheduler:
 
 def _failure_of(active: Active) -> FailureCode:
     """Why nothing could be drawn: the form gave up, or the row held something that is not a number."""
-    gave_up = any(each.constraint is not None and each.constraint.failed for each in active.sequences)
+    running = (*active.sequences, *active.growing)
+    gave_up = any(each.constraint is not None and each.constraint.failed for each in running)
     return "constraint_failed" if gave_up else "numerical_error"

@@ -181,10 +181,14 @@ class GenerateRequest(DecodingFields, PromptFields):
         description="The text ends before the first of these; each has at most 128 bytes.",
     )
     logprobs: Logprobs | None = Field(
-        None, description="Return log-probabilities: `top` more per token, `of` the model or of what was sampled."
+        None,
+        description="Return log-probabilities: `top` more per token, `of` the model or of what was sampled; with "
+        "`prompt` also those of the prompt, which is then computed whole.",
     )
     resume: Resume | None = Field(None, description="Go on after token ids that already arrived.")
-    explain: bool = Field(False, description="Return what each step of the decoding did.")
+    explain: bool = Field(
+        False, description="Return how each token was chosen: entropy, the number drawn, and what each stage left."
+    )
 
 
 class TokenizeRequest(Body):

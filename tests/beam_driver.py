@@ -8,6 +8,7 @@ import torch
 
 from model.decoding.beam import Search, begin
 from model.decoding.choice import Ask, Asking
+from model.decoding.constraint import CompiledConstraint
 from model.decoding.history import history_of
 from model.decoding.params import DecodingParameters
 from model.decoding.sampler import Sampler
@@ -44,6 +45,7 @@ class Asked:
 
     model: Model
     parameters: DecodingParameters
+    constraint: CompiledConstraint | None = None
 
 
 def run(asked: Sequence[Asked], *, eos: frozenset[int] = frozenset()) -> list[Search]:
@@ -67,7 +69,10 @@ def _ask(asked: Asked, search: Search, rows: list[Row]) -> Ask:
         history = history_of(asked.parameters, (), frozenset())
         for token in tokens if history is not None else ():
             history.push(token)  # type: ignore[union-attr]
-        sequences.append(Asking((len(rows),), len(tokens), history=history))
+        constraint = None if asked.constraint is None else asked.constraint.begin(asked.parameters.max_new_tokens)
+        for token in tokens if constraint is not None else ():
+            constraint.advance(token)  # type: ignore[union-attr]
+        sequences.append(Asking((len(rows),), len(tokens), history=history, constraint=constraint))
         rows.append(asked.model(tokens))
     return Ask(tuple(sequences), (), (), asked.parameters, search=search)
 

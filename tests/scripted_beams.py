@@ -1,6 +1,6 @@
 """Beam searches in the scripted engine: logits are made of the ids that the model read, and ranked slowly."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -24,7 +24,10 @@ def logits_after(context: Sequence[int]) -> Row:
 
 
 class ScriptedOps:
-    """Ranks and scores what `logits_after` says of the contexts that the model read."""
+    """Ranks and scores what `logits_after` says of what it sees of the contexts that the model read."""
+
+    def __init__(self, sees: Callable[[Context], Context] = lambda context: context) -> None:
+        self._sees = sees
 
     def choose(self, logits: Sequence[Context], draws: Sequence[Draw]) -> list[Drawn]:
         raise NotImplementedError
@@ -36,11 +39,10 @@ class ScriptedOps:
         rows = [reference.log_softmax(logits_after(logits[each.row])) for each in scores]
         return [Drawn(each.token_id, row[each.token_id % VOCABULARY]) for each, row in zip(scores, rows, strict=True)]
 
-    @staticmethod
-    def _rank(context: Context, ranking: Ranking) -> tuple[Ranked, ...]:
+    def _rank(self, context: Context, ranking: Ranking) -> tuple[Ranked, ...]:
         if NAN in context:
             return ()
-        row = logits_after(context)
+        row = logits_after(self._sees(context))
         logprobs = reference.log_softmax(row)
         ids = [token for token in range(VOCABULARY) if token not in ranking.banned]
         ids.sort(key=lambda token: (-row[token], token))
@@ -50,9 +52,9 @@ class ScriptedOps:
 class BeamSampler:
     """Samples as the scripted sampler does, and searches as the real one does."""
 
-    def __init__(self) -> None:
+    def __init__(self, sees: Callable[[Context], Context] = lambda context: context) -> None:
         self._scripted = ScriptedSampler()
-        self._real = Sampler(ScriptedOps(), frozenset({EOS}))
+        self._real = Sampler(ScriptedOps(sees), frozenset({EOS}))
 
     def choose(self, logits: Sequence[Context], asks: Sequence[Ask]) -> list[Choice]:
         searches = [ask.parameters.beam_width > 1 for ask in asks]
@@ -63,12 +65,17 @@ class BeamSampler:
 
 
 def make_beam_engine(
-    *, page_count: int = 64, clock: HandClock | None = None, max_sessions: int = 8
+    *,
+    page_count: int = 64,
+    clock: HandClock | None = None,
+    max_sessions: int = 8,
+    sees: Callable[[Context], Context] = lambda context: context,
 ) -> tuple[Engine, PagedModel]:
+    """`sees` is what of a context shapes what comes next."""
     model = PagedModel(page_count)
     engine = Engine(
         model,
-        BeamSampler(),
+        BeamSampler(sees),
         EngineLimits(page_count, page_bytes=1000, session_ttl_s=100.0, max_sessions=max_sessions),
         make_transcript=make_transcript,
         eos_token_ids=frozenset({EOS}),

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.decoding.beam_chooser import BeamChooser, Picked, Ranker
 from model.decoding.choice import Ask, Asking, Choice, Constraint
 from model.decoding.params import Draw, Drawn, LogprobOptions, Score, TokenLogprob
@@ -86,7 +89,7 @@ class Sampler:
         parameters = ask.parameters
         edits = asking.history.edits_along(asking.drafts) if asking.history is not None else ()
         left = parameters.max_new_tokens - asking.generated
-        masks = _masks_along(asking.constraint, asking.drafts, left) if asking.constraint is not None else ()
+        masks = () if asking.constraint is None else _masks_along(asking.constraint, asking.drafts, left)
         for ahead, row in enumerate(asking.rows):
             yield Draw(
                 row=row,
@@ -149,16 +152,16 @@ class Sampler:
         return Drawn(scored.token_id, scored.logprob, scored.top, drawn.explanation)
 
 
-def _masks_along(constraint: Constraint, drafts: Sequence[int], left: int) -> list[Any]:
-    """The masks of the next row and of those after each drafted token.
+def _masks_along(constraint: Constraint, drafts: Sequence[int], left: int) -> list[NDArray[np.uint32] | None]:
+    """The masks of the next row and of those after each drafted token, where `left` tokens may still come.
 
-    A draft that the constraint would not let stand is never accepted: what the rows after it draw is not looked at.
+    After a draft that the constraint would put another token in place of, no row can be reached: those have no mask.
     """
-    masks = [constraint.mask()]
+    masks: list[NDArray[np.uint32] | None] = [constraint.mask()]
     for ahead, token_id in enumerate(drafts):
         if constraint.settle(token_id, left - ahead) != token_id:
             break
         constraint.advance(token_id)
         masks.append(constraint.mask())
     constraint.rollback(len(masks) - 1)
-    return masks + masks[-1:] * (1 + len(drafts) - len(masks))
+    return masks + [None] * (len(drafts) + 1 - len(masks))

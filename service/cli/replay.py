@@ -69,8 +69,8 @@ def replay(
     """Run the records of FILE again and compare the answers.
 
     FILE is what `tane generate --record` wrote: a record on each line, `{"request": …, "answer": …}`; "-" reads
-    standard input. Session, deadline, stream and model name of a request are left out. The exit code is 0 when all
-    answers are equal, 1 when some differ, and 2 when a record could not be run.
+    standard input. What must change no text is left out: model name, session, speculation, deadline and stream. The
+    exit code is 0 when all answers are equal, 1 when some differ, and 2 when a record could not be run.
 
     \b
     Examples:

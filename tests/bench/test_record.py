@@ -11,6 +11,7 @@ from tests.bench.record import FIGURES, PAGE, markdown_table, record, recorded, 
 MARKED = "before\n<!-- figures: speed -->\nold\n<!-- end of figures: speed -->\nafter\n"
 SCRIPTS = {
     "bandwidth": "bandwidth",
+    "beams": "beams",
     "bits": "bits",
     "footprint": "footprint",
     "perplexity": "perplexity",

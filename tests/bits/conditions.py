@@ -177,7 +177,7 @@ def streamed(setting: Setting) -> Answers:
 
 def joined(deltas: list[Delta], whole: Answer) -> Answer:
     tokens: list[Token] = [token for delta in deltas for token in tokens_of(delta.tokens)]
-    return Answer(tuple(tokens), "".join(delta.text for delta in deltas), whole.finish_reason)
+    return Answer(tuple(tokens), "".join(delta.text for delta in deltas), whole.finish_reason, whole.beam)
 
 
 def between_free_pages_of_nan(setting: Setting) -> Answers:

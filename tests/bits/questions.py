@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model.decoding.params import DecodingParameters, LogprobOptions
+from model.decoding.params import DecodingParameters, LogprobOptions, Penalties
 from service.request import Completion, GenerationRequest, TokenRecord
 
 TEMPERATURE = 0.8
@@ -40,6 +40,8 @@ class Answer:
     tokens: tuple[Token, ...]
     text: str
     finish_reason: str
+    beam: tuple[str, str] | None = None
+    """Of a beam: its log-probability and its score."""
 
 
 Bits = tuple[Answer, ...]
@@ -85,6 +87,25 @@ def seeded(prompt_ids: Sequence[int], new_tokens: int, seed: int, *, logprobs: L
     return Question(tuple(prompt_ids), parameters)
 
 
+def searched(prompt_ids: Sequence[int], new_tokens: int, width: int, **given: Any) -> Question:
+    """The best that a beam search of this width finds. `given` are decoding parameters."""
+    given = {"logprobs": LogprobOptions(TOP), "ignore_eos": True, **given}
+    return Question(tuple(prompt_ids), DecodingParameters(new_tokens, seed=0, beam_width=width, **given))
+
+
+def searches_of(prompts: Sequence[tuple[int, ...]], new_tokens: int) -> list[Question]:
+    """Each prompt with another width, plain and with what changes the logits of each beam for itself."""
+    penalties = Penalties(1.3, "all", 0.4, 0.2)
+    return [
+        question
+        for index, prompt in enumerate(prompts)
+        for question in (
+            searched(prompt, new_tokens, 2 + index % 7, length_penalty=(0.0, 1.0, -0.5)[index % 3]),
+            searched(prompt, new_tokens, 2 + index % 3, penalties=penalties, banned_token_ids=(5, 9), stop=("e", "in")),
+        )
+    ]
+
+
 def questions_of(prompts: Sequence[tuple[int, ...]], new_tokens: int) -> list[Question]:
     """Each prompt greedily and with a seed, with log-probabilities of the model and of what was drawn from."""
     model, sampled = LogprobOptions(TOP, "model"), LogprobOptions(TOP, "sampled")
@@ -118,7 +139,10 @@ def prose(draw: random.Random, length: int, encode: Callable[[str], list[int]]) 
 
 
 def answer_of(completion: Completion) -> Answer:
-    return Answer(tuple(tokens_of(completion.tokens)), completion.text, completion.finish_reason)
+    beam = None
+    if completion.logprob is not None and completion.score is not None:
+        beam = completion.logprob.hex(), completion.score.hex()
+    return Answer(tuple(tokens_of(completion.tokens)), completion.text, completion.finish_reason, beam)
 
 
 def tokens_of(records: Iterable[TokenRecord]) -> Iterator[Token]:

@@ -14,7 +14,7 @@ from model.decoding.params import Speculation
 from model.kv_cache import reservation
 from service.request import DeleteSession, Delta, Failed, Finished, ForkSession, RequestEvent
 from tests.bits.laboratory import FixedBudget, Laboratory, Truth, bits_of
-from tests.bits.questions import Question, questions_of
+from tests.bits.questions import Question, questions_of, searched
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 SMALLEST_CACHE = 1 << 20
@@ -24,9 +24,11 @@ LENGTHS = st.sampled_from((1, 2, 31, 32, 33, 63, 64, 65, 96, 100, 130, 150))
 MOST_ROWS = 512
 SESSIONS = ("a", "b", "c")
 WAYS_TO_GUESS: tuple[Speculation, ...] = get_args(Speculation)
+SEARCH = 4
+"""The kind of question that beams answer."""
 Asked = tuple[int, int, int, int]
 ASKED = st.tuples(
-    st.just(1) | st.integers(1, 40), st.integers(1, 3), st.integers(0, 3), st.sampled_from((1, 1, 1, 2, 3))
+    st.just(1) | st.integers(1, 40), st.integers(1, 3), st.integers(0, SEARCH), st.sampled_from((1, 1, 1, 2, 3))
 )
 """New tokens, seed, kind of question and samples."""
 
@@ -101,15 +103,19 @@ class Schedule(RuleBasedStateMachine):
 
     def ask(self, prompt: tuple[int, ...], asked: Asked, session: str | None, use_cache: bool = True) -> None:
         new_tokens, seed, kind, samples = asked
-        question = replace(questions_of([prompt] * seed, new_tokens)[kind - 4], sample_count=samples)
-        too_long = reservation(len(prompt), new_tokens, samples) > self.laboratory.page_count
+        if kind == SEARCH:
+            question = replace(searched(prompt, new_tokens, samples + seed), sample_count=samples)
+        else:
+            question = replace(questions_of([prompt] * seed, new_tokens)[kind - 4], sample_count=samples)
+        request = question.request(
+            self.laboratory.new_id(), session_id=session, use_cache=use_cache, streams=bool(kind % 2) or seed == 2
+        )
+        too_long = reservation(len(prompt), new_tokens, request.sequence_count) > self.laboratory.page_count
         if too_long or (session is not None and session in self.busy):
             return
-        request = question.request(
-            self.laboratory.new_id(), session_id=session, use_cache=use_cache, streams=bool(kind % 2)
-        )
-        speculation = WAYS_TO_GUESS[(new_tokens + seed) % len(WAYS_TO_GUESS)]
-        request = replace(request, parameters=replace(request.parameters, speculation=speculation))
+        if kind != SEARCH:
+            speculation = WAYS_TO_GUESS[(new_tokens + seed) % len(WAYS_TO_GUESS)]
+            request = replace(request, parameters=replace(request.parameters, speculation=speculation))
         self.questions[request.id] = question
         if session:
             self.busy[session] = request.id

@@ -8,7 +8,8 @@ import pytest
 
 from model.batch import PageCopy
 from model.decoding.params import LogprobOptions
-from model.kv_cache import PagePool, reservation
+from model.kv_cache import PAGE_SIZE, PagePool, reservation
+from service.admission import Ledger
 from service.engine import Engine
 from service.lease import Lease
 from service.prefix_tree import PrefixTree
@@ -17,6 +18,7 @@ from tests.engine_fakes import NAN, HandClock, make_request, run, run_until_idle
 from tests.scripted_beams import answers_of, expected, make_beam_engine
 
 PROMPT = tuple(range(2, 30)) * 3
+"""Without the id 31, which marks an end in one test."""
 
 
 def beam_request(
@@ -54,6 +56,19 @@ def test_each_answer_says_its_log_probability_and_score() -> None:
     assert [each.logprob for each in truth] == pytest.approx([each.logprob for each in finished.completions])
     assert [each.score for each in truth] == pytest.approx([each.score for each in finished.completions])
     assert [0, 1, 2] == [each.index for each in finished.completions]
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.5, 2.0])
+def test_a_long_prompt_changes_no_ranking_and_no_score(alpha: float) -> None:
+    """Where the model itself says the same after a short and a long one: the length is that of what was generated."""
+    mark = 31
+    found = []
+    for prompt in ((mark,), (*PROMPT, *PROMPT, *PROMPT, mark)):
+        engine, _ = make_beam_engine(sees=lambda context: context[context.index(mark) :], page_count=200)
+        request = beam_request(prompt, width=4, alpha=alpha, max_new_tokens=12, sample_count=4)
+        found.append([(each.tokens, each.logprob, each.score) for each in run(engine, request).completions])
+
+    assert found[0] == found[1]
 
 
 def test_requests_of_different_widths_share_every_step() -> None:
@@ -326,6 +341,14 @@ def test_a_search_reserves_a_row_for_each_beam() -> None:
 
     assert 6 == request.sequence_count
     assert 2 == make_request(PROMPT, sample_count=2).sequence_count
+
+
+def test_the_door_prices_a_row_for_each_beam() -> None:
+    ledger = Ledger(page_count=100, max_queue_tokens=3200, max_sessions=1, clock=HandClock())
+
+    ledger.admit(beam_request(PROMPT, width=6, max_new_tokens=33))
+
+    assert PAGE_SIZE * (3 + 6 * (2 + 1)) == ledger.outstanding_tokens
 
 
 def make_lease(pages: int, promised: int) -> tuple[PagePool, Lease]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from service.client import AsyncTaneClient, Completion, Delta, GenerateFields, Response, TaneClient, TaneError
-from service.request import CacheReport, SessionInfo, Timings, Usage
+from service.request import CacheReport, SessionInfo, SpeculationReport, Timings, Usage
 from tests.serving import serving
 
 ANSWER: dict[str, Any] = {
@@ -223,6 +223,21 @@ def test_explanations_are_typed(server: FakeServer, client: Client) -> None:
     (completion,) = client.call("generate", prompt="hi").completions
 
     assert (told, told) == completion.explain
+
+
+def test_numbers_of_beams_are_typed(server: FakeServer, client: Client) -> None:
+    server.answers({**ANSWER, "logprob": -3.5, "score": -1.75, "stopped": "bound"})
+
+    response = client.call("generate", prompt="hi")
+
+    (beam,) = response.completions
+    assert (-3.5, -1.75, "bound") == (beam.logprob, beam.score, response.stopped)
+
+
+def test_guessed_tokens_are_typed(server: FakeServer, client: Client) -> None:
+    server.answers({**ANSWER, "speculation": {"drafted_tokens": 5, "accepted_tokens": 3}})
+
+    assert SpeculationReport(5, 3) == client.call("generate", prompt="hi").speculation
 
 
 @pytest.mark.parametrize("name", ["prompt_logprobs", "explain"])

@@ -126,6 +126,17 @@ def test_the_models_name_is_not_replayed(client: Client) -> None:
     assert (True, ["model"]) == (result["equal"], result["dropped"])
 
 
+def test_a_way_to_guess_is_not_replayed(client: Client, runtime: FakeRuntime) -> None:
+    """So that a record made with a draft model can be run where there is none."""
+    record = recorded(client)
+    record["request"]["speculation"] = "draft"
+
+    result = replayed(client, record)
+
+    assert (True, ["speculation"]) == (result["equal"], result["dropped"])
+    assert "auto" == runtime.requests[-1].parameters.speculation
+
+
 def test_nothing_is_said_to_be_left_out_where_nothing_is(client: Client) -> None:
     assert [] == replayed(client, recorded(client))["dropped"]
 
@@ -191,6 +202,16 @@ def test_a_request_that_another_model_took_and_this_one_does_not_is_a_verdict(cl
 
 def test_a_request_that_the_recorded_model_itself_would_not_take_is_no_record(client: Client) -> None:
     record = recorded(client)
+    record["request"]["max_new_tokens"] = 100
+
+    answer = client.post("/replay", record)
+
+    assert (422, "request.max_new_tokens") == (answer.status, answer.error["param"])
+
+
+def test_a_constraint_is_part_of_what_made_an_answer(client: Client) -> None:
+    """Its masks too are made by something that has a version."""
+    record = recorded(client, constraint={"choice": ["ab"]})
     record["request"]["max_new_tokens"] = 100
 
     answer = client.post("/replay", record)

@@ -50,7 +50,7 @@ settings_of_filters = st.fixed_dictionaries(
 )
 biases = st.one_of(st.sampled_from([0.0, 100.0, -100.0, 1.5, LARGEST]), st.floats(-100, 100, width=32))
 counts = st.one_of(st.sampled_from([0, 1, 2**24 + 1, 2**31 - 1]), st.integers(0, 50))
-penalties = st.one_of(st.sampled_from([0.0, 2.0, -2.0]), st.floats(-2.0, 2.0))
+penalties = st.one_of(st.sampled_from([0.0, 2.0, -2.0]), st.floats(-2.0, 2.0, width=32))
 
 
 @st.composite
@@ -61,7 +61,7 @@ def changes_of(draw: st.DrawFn, size: int) -> Changes:
     return Changes(
         bias=draw(st.dictionaries(ids, biases, max_size=4)),
         seen=draw(st.dictionaries(ids, counts, max_size=6)),
-        repetition=draw(st.one_of(st.sampled_from([1.0, 1.3, 0.5, 2.0, 1e-30]), st.floats(0.01, 2.0))),
+        repetition=draw(st.one_of(st.sampled_from([1.0, 1.3, 0.5, 2.0, 1e-30]), st.floats(0.015625, 2.0, width=32))),
         presence=draw(penalties),
         frequency=draw(penalties),
         banned=draw(st.sets(ids, max_size=3)),

@@ -1,5 +1,7 @@
 """The compiled uniform against NumPy's Philox, the published known answers and a version in plain integers."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,6 +77,20 @@ def test_neighbouring_seeds_samples_and_positions_share_no_uniform() -> None:
     names = [(seed, sample, position) for seed in range(8) for sample in range(8) for position in range(32)]
 
     assert len(names) == len({philox_uniform(*name) for name in names})
+
+
+def test_samples_of_one_seed_are_independent() -> None:
+    """Chi-square over pairs of neighbouring samples in a grid of 8 by 8, five deviations above its mean at most."""
+    pairs = Counter(
+        (int(8 * philox_uniform(seed, sample, 0)), int(8 * philox_uniform(seed, sample + 1, 0)))
+        for seed in range(500)
+        for sample in range(20)
+    )
+    expected = pairs.total() / 64
+
+    statistic = sum((pairs[x, y] - expected) ** 2 / expected for x in range(8) for y in range(8))
+
+    assert statistic < 63 + 5 * (2 * 63) ** 0.5
 
 
 @pytest.mark.parametrize("name", [(-1, 0, 0), (2**64, 0, 0), (0, -1, 0), (0, 0, 2**64)])

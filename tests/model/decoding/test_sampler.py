@@ -237,6 +237,12 @@ def test_each_drafted_row_has_the_mask_of_its_place() -> None:
     assert [] == constraint.taken
 
 
+def test_no_row_after_a_draft_that_would_be_replaced_has_a_mask() -> None:
+    asked = draws_of(constrained(OnlyEven(), (0, 3, 0)))
+
+    assert [True, True, False, False] == [draw.allowed is not None for draw in asked]
+
+
 def test_a_draft_that_the_constraint_would_not_let_stand_is_not_taken() -> None:
     """The second row draws 1, for which 0 stands, and so the third row is not looked at."""
     constraint = OnlyEven()
@@ -253,7 +259,8 @@ def test_a_constraint_settles_each_token_after_those_before_it() -> None:
 
     (choice,) = Sampler(RecordingOpSet(), EOS).choose("logits", [constrained(constraint, (0, 0))])
 
-    assert [(0, 12, ()), (1, 11, (0,)), (2, 10, (0, 0))] == constraint.asked[-3:]
+    drafted, drawn = [(0, 12, ()), (0, 11, (0,))], [(0, 12, ()), (1, 11, (0,)), (2, 10, (0, 0))]
+    assert [*drafted, *drawn] == constraint.asked
     assert [[0, 0, 2]] == [[drawn.token_id for drawn in tokens] for tokens in choice.tokens]
     assert [] == constraint.taken
 

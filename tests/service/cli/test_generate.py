@@ -217,3 +217,11 @@ def test_an_interruption_ends_quietly() -> None:
     result = generate("hi")
 
     assert (130, "") == (result.exit_code, result.output)
+
+
+def test_beams_are_asked_for() -> None:
+    result = generate("--beam-width", "3", "--num-return", "2", "--length-penalty", "0.5", "abc")
+
+    parameters = FakeGenerator.request.parameters
+    assert 0 == result.exit_code
+    assert (3, 0.5, 1.0) == (parameters.beam_width, parameters.length_penalty, parameters.temperature)

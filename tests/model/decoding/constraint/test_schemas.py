@@ -1,13 +1,10 @@
-"""Documents drawn at random from a schema's masks, against an independent validator; and what a token costs."""
+"""Documents drawn at random from a schema's masks, against an independent validator."""
 
 import json
-import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -15,7 +12,8 @@ from model.decoding.constraint import ConstraintCompiler, ConstraintError, Const
 from model.decoding.constraint.formats import PATTERNS
 from model.loading.gguf import load_gguf
 from model.tokenizer import Tokenizer
-from tests.constrained import allowed_ids, random_ids, text_of
+from tests.constrained import random_ids, text_of
+from tests.hostile_constraints import HOSTILE
 from tests.random_schemas import Schema, random_schema
 from tests.tiny_vocabulary import tiny_vocabulary
 
@@ -132,74 +130,14 @@ def test_the_order_of_properties_is_the_schemas() -> None:
     assert ["z", "a"] == list(json.loads(text_of(TINY, random_ids(ordered, 60, 1))))
 
 
-ORDINARY: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 200},
-        "age": {"type": "integer", "minimum": 18, "maximum": 99},
-        "joined": {"type": "string", "format": "date-time"},
-        "kind": {"enum": ["red", "green", "blue"]},
-        "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        "address": {"type": "object", "properties": {"city": {"type": "string"}, "zip": {"type": "string"}}},
-    },
-    "required": ["name", "age", "joined", "kind", "tags"],
-    "additionalProperties": False,
-}
-
-
-@pytest.mark.slow
-def test_the_constraint_costs_a_fraction_of_a_token(default_model_path: Path) -> None:
-    """A token of the default model takes about four milliseconds; the mean of everything here stays below one."""
-    compiled = real_compiler(default_model_path).compile(ConstraintSpec.json_schema(ORDINARY))
-    rng = np.random.default_rng(1)
-    seconds, tokens = 0.0, 0
-    for limit in (60, 120, 250, 250, 250):
-        constraint = compiled.renewed().begin(limit)
-        while constraint.left and not constraint.ended:
-            start = time.perf_counter()
-            mask = constraint.mask()
-            masked = time.perf_counter()
-            drawn = int(rng.choice(allowed_ids(mask)))
-            again = time.perf_counter()
-            constraint.advance(constraint.settle(drawn, constraint.left))
-            seconds += masked - start + time.perf_counter() - again
-            tokens += 1
-
-    assert seconds / tokens < 1e-3
-
-
-HOSTILE = {
-    "nested_plus": ("regex", "(a+)+b"),
-    "double_star": ("regex", "foo**"),
-    "counted": ("regex", "(x{1000}){1000}"),
-    "counted_less": ("regex", "(x{30}){1000}"),
-    "exponential": ("regex", "(a|b)*a(a|b){24}"),
-    "alternation": ("regex", "|".join(f"{i * 7919 % 100_003:08d}" for i in range(1700))),
-    "cycle": ("json_schema", {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}),
-    "endless": ("json_schema", {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}),
-    "pattern": ("json_schema", {"type": "string", "pattern": "(x{1000}){1000}"}),
-    "properties": ("json_schema", {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(999)}}),
-    "long": ("json_schema", {"type": "string", "minLength": 100_000}),
-    "rules": ("grammar", "start: a9\na0: /x/\n" + "".join(f"a{i}: {f'a{i - 1} ' * 10}\n" for i in range(1, 10))),
-    "terminals": ("grammar", "start: A9\nA0: /x/\n" + "".join(f"A{i}: {f'A{i - 1} ' * 10}\n" for i in range(1, 10))),
-    "choices": ("choice", tuple(f"{i} {'word ' * 10}" for i in range(1000))),
-}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_constraint_is_answered_soon(default_model_path: Path, name: str) -> None:
-    """The best of three: the machine may be shared."""
-    compiler = real_compiler(default_model_path)
+def test_a_hostile_constraint_is_compiled_or_refused(name: str) -> None:
+    """After bounded work: how long that takes is measured by `python -m tests.bench.constraints`."""
     kind, value = HOSTILE[name]
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        with suppress(ConstraintError):
-            compiler.compile(getattr(ConstraintSpec, kind)(value)).begin(256)
-        seconds.append(time.perf_counter() - start)
+    spec = getattr(ConstraintSpec, kind)(value)
 
-    assert min(seconds) < 0.3
+    with suppress(ConstraintError):
+        assert TINY_COMPILER.compile(spec).begin(4000).mask().any()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,0 +1,130 @@
+"""Beam searches through the whole server: answers, streams, disconnects, replays and the books."""
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from service.answers import Delta, Response, TaneError
+from service.client import TaneClient
+from service.settings import Settings
+from tests.live import Live, live_server
+from tests.tiny_model import TinyShape, write_tiny_gguf
+
+TEXT = "The seed lies in the ground and waits for the rain. "
+SCORED: dict[str, Any] = {"logprobs": {"top": 1}}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=2048))
+    with live_server(Settings.load({}, {"model": str(path), "kv_cache_bytes": 4 << 20})) as server:
+        yield server
+
+
+@pytest.fixture
+def client(live: Live) -> Iterator[TaneClient]:
+    with TaneClient(live.url) as client:
+        yield client
+
+
+def test_each_text_says_its_log_probability_and_its_score(client: TaneClient) -> None:
+    answer = client.generate(prompt=TEXT, beam_width=4, num_return=3, max_new_tokens=12, length_penalty=1, **SCORED)
+
+    assert [0, 1, 2] == [each.index for each in answer.completions]
+    scores = [each.score for each in answer.completions]
+    assert scores == sorted(scores, key=lambda score: -(score or 0.0))
+    for each in answer.completions:
+        assert each.logprobs is not None
+        assert each.logprob == pytest.approx(sum(token["logprob"] for token in each.logprobs))
+        assert each.score == pytest.approx((each.logprob or 0.0) / len(each.token_ids))
+    assert answer.stopped in ("bound", "length")
+    assert answer.usage.generated_tokens == sum(len(each.token_ids) for each in answer.completions)
+    assert len({each.token_ids for each in answer.completions}) == 3
+
+
+def test_one_text_stands_at_the_top_of_the_answer(client: TaneClient) -> None:
+    raw = client.generate(prompt=TEXT, beam_width=4, max_new_tokens=8).raw
+
+    assert {"text", "token_ids", "finish_reason", "logprob", "score", "stopped"} <= set(raw)
+    assert "choices" not in raw
+
+
+def test_an_answer_without_beams_has_nothing_of_them(client: TaneClient) -> None:
+    assert not {"logprob", "score", "stopped"} & set(client.generate(prompt=TEXT, max_new_tokens=4).raw)
+
+
+@pytest.mark.parametrize("returned", [1, 3])
+def test_deltas_joined_are_the_texts_of_the_whole_answer(client: TaneClient, returned: int) -> None:
+    fields: dict[str, Any] = {"prompt": TEXT, "beam_width": 3, "num_return": returned, "max_new_tokens": 40}
+    whole = client.generate(**fields)
+
+    *deltas, last = client.stream(**fields)
+
+    assert isinstance(last, Response)
+    assert whole.completions == last.completions
+    for completion in whole.completions:
+        own = [each for each in deltas if isinstance(each, Delta) and each.index == completion.index]
+        assert completion.text == "".join(each.text for each in own)
+        assert completion.token_ids == tuple(token for each in own for token in each.token_ids)
+        assert [len(completion.token_ids)] == [each.sent for each in own][-1:]
+
+
+def test_a_width_of_one_is_an_ordinary_answer(client: TaneClient) -> None:
+    fields: dict[str, Any] = {"prompt": TEXT, "max_new_tokens": 20, "temperature": 0}
+
+    assert client.generate(**fields).text == client.generate(**fields, beam_width=1).text
+
+
+def test_a_clash_names_its_field(client: TaneClient) -> None:
+    with pytest.raises(TaneError) as caught:
+        client.generate(prompt=TEXT, beam_width=3, top_p=0.5)
+
+    assert (422, "invalid_combination", "top_p") == (caught.value.status, caught.value.code, caught.value.param)
+
+
+def test_a_session_goes_on_from_the_best_text(client: TaneClient) -> None:
+    ids = [random.Random(1).randrange(3, 259) for _ in range(60)]
+    first = client.generate(prompt_tokens=ids, beam_width=4, max_new_tokens=40, ignore_eos=True, session_id="beams")
+
+    turn = client.generate(prompt_tokens=[*ids, *first.token_ids, 5], max_new_tokens=1, session_id="beams")
+
+    assert "append" == turn.cache.reason
+    assert len(ids) + len(first.token_ids) - 1 == turn.cache.reused_tokens
+
+
+def test_a_recorded_search_is_the_same_when_it_is_replayed(client: TaneClient, live: Live) -> None:
+    request = {"prompt": TEXT, "beam_width": 4, "num_return": 2, "max_new_tokens": 10, "length_penalty": 0.5}
+    answer = httpx.post(f"{live.url}/generate", json=request).json()
+
+    verdict = httpx.post(f"{live.url}/replay", json={"request": request, "answer": answer}).json()
+
+    assert verdict["equal"] is True, verdict
+
+
+def test_a_client_that_goes_away_frees_the_search(live: Live) -> None:
+    live.wait_until_idle()
+    fields = {"prompt": TEXT, "beam_width": 8, "max_new_tokens": 200, "ignore_eos": True, "stream": False}
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{live.url}/generate", json=fields, timeout=0.05)
+
+    for _ in range(200):
+        if live.samples()["tane_kv_cache_bytes leased"] == 0:
+            break
+        time.sleep(0.01)
+
+    assert live.samples()["tane_active_requests running"] == 0
+    assert live.samples()["tane_kv_cache_bytes leased"] == 0
+
+
+def test_counters_grow_by_what_is_returned(client: TaneClient, live: Live) -> None:
+    live.wait_until_idle()
+    before = live.samples()["tane_generated_tokens_total"]
+
+    answer = client.generate(prompt=TEXT, beam_width=6, num_return=2, max_new_tokens=17)
+
+    live.wait_until_idle()
+    assert live.samples()["tane_generated_tokens_total"] - before == answer.usage.generated_tokens
