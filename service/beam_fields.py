@@ -46,3 +46,9 @@ def _with_beams(body: GenerateRequest) -> Iterator[Clash]:
     )
     yield body.explain, "explain", "tells of draws, and a beam search draws nothing", {"enum": [False]}
     yield of == "sampled", "logprobs.of", "needs draws, and a beam search draws nothing", {"enum": ["model"]}
+    yield (
+        body.speculation in ("prompt_lookup", "draft"),
+        "speculation",
+        "does not guess ahead for beams",
+        {"enum": ["off", "auto"]},
+    )

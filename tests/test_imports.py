@@ -45,6 +45,10 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 
 ENGINE_ROOM = [
     "admission",
+    "beam_answers",
+    "beams",
+    "draft_model",
+    "drafting",
     "engine",
     "lease",
     "plan",

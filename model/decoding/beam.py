@@ -18,7 +18,9 @@ from model.decoding.stop_scan import StopScan
 Ending = Literal["eos", "stop", "length", "deadline"]
 Stopped = Literal["bound", "length", "deadline"]
 """Why a search ended: no live beam could beat what was kept, or the tokens or the time were used up."""
-Verdict = Literal["live", "eos", "stop", "excluded"]
+TokenEnding = Literal["eos", "stop"]
+"""How a token may end a text."""
+Verdict = Literal["live", "excluded"] | TokenEnding
 """What a candidate is: it goes on, it ends its text, or it may not follow."""
 
 _POWERS = Context(prec=40)
@@ -70,8 +72,10 @@ class Candidate:
     parent: int
     token_id: int
     logprob: float
-    ending: Ending = "length"
-    """Of one that ends."""
+
+
+Selection = tuple[list[Candidate], list[tuple[Candidate, Ending]]]
+"""The candidates that live on, and those that end; both in the order of their ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +138,14 @@ def power(length: int, exponent: float) -> float:
     return float(_POWERS.power(Decimal(length), Decimal(exponent)))
 
 
-def select(
-    search: Search, rows: Sequence[Row], judge: Callable[[int, int], Verdict]
-) -> tuple[list[Candidate], list[Candidate]] | int:
+def select(search: Search, rows: Sequence[Row], judge: Callable[[int, int], Verdict]) -> Selection | int:
     """The candidates that live on, and those that end; or which row's ranking is too short to tell.
 
     Of the first `width` candidates those that end are kept, and the best `width` that do not end live on. `judge`
     says what a token (its second argument) is after a live beam (its first).
     """
     live: list[Candidate] = []
-    ended: list[Candidate] = []
+    ended: list[tuple[Candidate, Ending]] = []
     heap = [_place(search, rows, parent, 0) for parent in range(len(rows)) if rows[parent].ranked]
     heapify(heap)
     while heap and len(live) < search.width:
@@ -152,7 +154,7 @@ def select(
         if verdict == "live":
             live.append(Candidate(parent, token_id, -total))
         elif verdict != "excluded" and len(live) + len(ended) < search.width:
-            ended.append(Candidate(parent, token_id, -total, verdict))
+            ended.append((Candidate(parent, token_id, -total), verdict))
         if index + 1 < len(rows[parent].ranked):
             heapreplace(heap, _place(search, rows, parent, index + 1))
         elif rows[parent].complete:

@@ -11,7 +11,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.decoding.beam import Candidate, Ending, Hypothesis, Row, Search, Verdict, select
+from model.decoding.beam import (
+    Candidate,
+    Ending,
+    Hypothesis,
+    Row,
+    Search,
+    Selection,
+    TokenEnding,
+    Verdict,
+    select,
+)
 from model.decoding.choice import Ask, Asking, Choice
 from model.decoding.params import Drawn, Ranked, Ranking, Score
 from model.decoding.stop_scan import StopScan
@@ -19,8 +29,6 @@ from model.decoding.stop_scan import StopScan
 MOST_EXCLUDED = 32
 """So many candidates of one beam may be excluded in a step because nothing that conforms could follow them in time;
 after that it can only go on with the token that its constraint named instead."""
-
-
 LONGER = 4
 """How many times longer a ranking is that was too short."""
 
@@ -38,7 +46,7 @@ class Picked:
     ask: Ask
     search: Search
     live: Sequence[Candidate]
-    ended: Sequence[Candidate]
+    ended: Sequence[tuple[Candidate, Ending]]
     beams: Sequence["_Beam"]
 
     def scores(self) -> list[Score]:
@@ -47,20 +55,20 @@ class Picked:
         if options is None:
             return []
         sequences = self.ask.sequences
-        return [
-            Score(sequences[each.parent].rows[-1], each.token_id, options.top) for each in (*self.live, *self.ended)
-        ]
+        return [Score(sequences[each.parent].rows[-1], each.token_id, options.top) for each in self._candidates()]
 
     def choice(self, scored: Sequence[Drawn], prompt: tuple[Drawn, ...]) -> Choice:
         """The step as a choice. `scored` answers `scores`."""
-        candidates = (*self.live, *self.ended)
+        candidates = self._candidates()
         tokens = scored or [Drawn(each.token_id) for each in candidates]
         grown = [self._grown(each, token) for each, token in zip(candidates, tokens, strict=True)]
         live, ended = grown[: len(self.live)], grown[len(self.live) :]
-        endings = [candidate.ending for candidate in self.ended]
-        search = self.search.advance(live, zip(ended, endings, strict=True))
+        search = self.search.advance(live, zip(ended, (ending for _, ending in self.ended), strict=True))
         gained = tuple((token,) for token in tokens[: len(live)])
         return Choice(tuple(each.parent for each in self.live), gained, prompt, search)
+
+    def _candidates(self) -> list[Candidate]:
+        return [*self.live, *(each for each, _ in self.ended)]
 
     def _grown(self, candidate: Candidate, token: Drawn) -> Hypothesis:
         parent = self.search.live[candidate.parent]
@@ -101,7 +109,7 @@ class BeamChooser:
     def _beams(self, ask: Ask, search: Search, banned: tuple[int, ...]) -> list["_Beam"]:
         parameters = ask.parameters
         eos = frozenset() if parameters.ignore_eos else self._eos_token_ids
-        stops: dict[int, Ending] = dict.fromkeys(parameters.stop_token_ids, "stop")
+        stops: dict[int, TokenEnding] = dict.fromkeys(parameters.stop_token_ids, "stop")
         ending = stops | dict.fromkeys(eos, "eos")
         return [
             _Beam(ask, asking, hypothesis.stops, ending, banned)
@@ -117,7 +125,7 @@ class _Beam:
         ask: Ask,
         asking: Asking,
         stops: StopScan | None,
-        ending: Mapping[int, Ending],
+        ending: Mapping[int, TokenEnding],
         banned: tuple[int, ...],
     ) -> None:
         self._stops = stops
@@ -184,14 +192,14 @@ class _Beam:
     def _judged(self, token_id: int) -> Verdict:
         ending = self._ending.get(token_id)
         if ending is not None:
-            return "eos" if ending == "eos" else "stop"
+            return ending
         if self._stops is None:
             return "live"
         scan = self.scans[token_id] = self._stops.after(token_id)
         return "stop" if scan.is_complete and self._may_stop else "live"
 
 
-def _select(search: Search, beams: Sequence[_Beam]) -> tuple[list[Candidate], list[Candidate]] | int | None:
+def _select(search: Search, beams: Sequence[_Beam]) -> Selection | int | None:
     """None where the search must fail; which beam needs a longer ranking; or what goes on and what ends."""
     if any(beam.failed for beam in beams):
         return None

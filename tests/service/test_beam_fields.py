@@ -21,6 +21,8 @@ BEAMS: dict[str, Any] = {**BASE, "beam_width": 3}
         ({"num_return": 4}, "num_return"),
         ({"explain": True}, "explain"),
         ({"logprobs": {"of": "sampled"}}, "logprobs.of"),
+        ({"speculation": "prompt_lookup"}, "speculation"),
+        ({"speculation": "draft"}, "speculation"),
     ],
 )
 def test_a_field_that_beams_would_ignore_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
