@@ -47,6 +47,8 @@ ENGINE_ROOM = [
     "admission",
     "beam_answers",
     "beams",
+    "draft_model",
+    "drafting",
     "engine",
     "lease",
     "plan",
