@@ -1,7 +1,7 @@
 """From a beam search to the texts that are returned: what all beams share while it runs, and the best when it ends.
 
 Knows sequences and hypotheses; decides nothing about which are better.
-Always: while a search runs, the request's sequences hold no pages and exactly the tokens that every answer will begin
+Always: while a search runs, the request's sequences hold no pages, and no token but those that every answer will begin
 with; when it has stopped, they are the answers, the best first, and the first holds the pages that may be kept.
 """
 
@@ -32,8 +32,10 @@ def grow_beams(active: Active, choice: Choice, make_transcript: MakeTranscript, 
         return conclude_search(active, eos_token_ids)
     if not active.request.streams:
         return 0
-    shared = tuple(beams.shared.follow(beams.search))
-    return sum(each.gain(shared, active.request.parameters, eos_token_ids) for each in active.sequences)
+    beams.shared.follow(beams.search)
+    # Where fewer texts exist than are wanted, the answers that will be missing must have been told nothing.
+    told = [(each, beams.tell(each.index, beams.shared.end)) for each in active.sequences[: beams.sure]]
+    return sum(each.gain(tokens, active.request.parameters, eos_token_ids) for each, tokens in told)
 
 
 def conclude_search(active: Active, eos_token_ids: frozenset[int]) -> int:
@@ -44,7 +46,7 @@ def conclude_search(active: Active, eos_token_ids: frozenset[int]) -> int:
     _keep_pages(active, entries[0].hypothesis)
     gained = 0
     for sequence, entry in zip(active.sequences, entries, strict=True):
-        tokens = tuple(entry.hypothesis.tokens(beams.shared.end))
+        tokens = beams.tell(sequence.index, entry.hypothesis)
         gained += sequence.gain(tokens, active.request.parameters, eos_token_ids)
         sequence.finish_reason, sequence.logprob, sequence.score = (
             entry.finish_reason,

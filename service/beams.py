@@ -10,6 +10,7 @@ from collections import Counter
 from model.decoding.beam import Hypothesis, Search, SharedPrefix, common
 from model.decoding.choice import Choice, Constraint
 from model.decoding.history import History
+from model.decoding.params import Drawn
 from service.lease import Lease
 
 
@@ -58,6 +59,18 @@ class Beams:
         self.search = search
         self.live: list[Beam] = []
         self.shared = SharedPrefix(search.live[0])
+        self._root = search.live[0]
+        self._told: dict[int, Hypothesis] = {}
+
+    @property
+    def sure(self) -> int:
+        """How many texts there will be at least: a live beam always goes on or ends, and the pool loses none."""
+        return len(self.search.live) + len(self.search.pool)
+
+    def tell(self, index: int, end: Hypothesis) -> tuple[Drawn, ...]:
+        """The tokens up to `end` that the answer of this index has not got yet."""
+        begin, self._told[index] = self._told.get(index, self._root), end
+        return tuple(end.tokens(begin))
 
     def begin(self, lease: Lease, history: History | None, constraint: Constraint | None) -> None:
         """The prompt has run: its pages are those of the empty hypothesis."""

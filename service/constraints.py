@@ -41,7 +41,7 @@ class ConstraintCache:
         """The compiler is made when it is first needed, since it takes a tenth of a second."""
         self._tokenizer = tokenizer
         self._compiler: ConstraintCompiler | None = None
-        self._entries: OrderedDict[Key, CompiledConstraint] = OrderedDict()
+        self._entries: OrderedDict[Key, CompiledConstraint | ConstraintError] = OrderedDict()
         self._entries_lock, self._compiler_lock = make_lock(), make_lock()
         self._max_entries = max_entries
         self._max_bytes = max_bytes
@@ -50,26 +50,33 @@ class ConstraintCache:
         """One for a single request. Raises ConstraintError."""
         key = spec, tuple(sorted(set(banned)))
         found = self._found(key)
-        if found is not None:
-            return found.renewed()
-        with self._compiler_lock:
-            found = self._found(key)
-            if found is not None:
-                return found.renewed()
-            if self._compiler is None:
-                self._compiler = ConstraintCompiler(self._tokenizer)
-            made = self._compiler.compile(*key)
-            self._keep(key, made)
-        return made.renewed()
+        if found is None:
+            with self._compiler_lock:
+                found = self._found(key) or self._made(key)
+        if isinstance(found, ConstraintError):
+            raise found.with_traceback(None)
+        return found.renewed()
 
-    def _found(self, key: Key) -> CompiledConstraint | None:
+    def _made(self, key: Key) -> CompiledConstraint | ConstraintError:
+        """Compiled now. A refusal is kept too: it may have taken as long."""
+        if self._compiler is None:
+            self._compiler = ConstraintCompiler(self._tokenizer)
+        made: CompiledConstraint | ConstraintError
+        try:
+            made = self._compiler.compile(*key)
+        except ConstraintError as error:
+            made = error.with_traceback(None)
+        self._keep(key, made)
+        return made
+
+    def _found(self, key: Key) -> CompiledConstraint | ConstraintError | None:
         with self._entries_lock:
             found = self._entries.get(key)
             if found is not None:
                 self._entries.move_to_end(key)
             return found
 
-    def _keep(self, key: Key, made: CompiledConstraint) -> None:
+    def _keep(self, key: Key, made: CompiledConstraint | ConstraintError) -> None:
         with self._entries_lock:
             self._entries[key] = made
             while len(self._entries) > self._max_entries or self._source_bytes() > self._max_bytes:

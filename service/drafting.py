@@ -24,8 +24,10 @@ from service.step_budget import RowCost
 
 logger = logging.getLogger(__name__)
 
-MOST_TEXTS = 16
+MOST_TEXTS = 8
 """With more decode rows than this in a step nothing is guessed: rows have no idle cores left to use."""
+FOLLOWED_IDS = 2048
+"""Most ids that one step enters into look-ups, about three milliseconds' work: long prompts take several steps."""
 FEW_TEXTS = 8
 """Up to this many, a request that names its way of guessing gets at least one guess a step."""
 MOST_MODEL_GUESSES = 8
@@ -141,8 +143,9 @@ class Drafting:
     def _look_up(self, candidates: Sequence[_Candidate], texts: int) -> None:
         """Give candidates what their own ids suggest, as much of it as pays."""
         asking = [each for each in candidates if each.mode != "draft"]
+        room = FOLLOWED_IDS
         for each in asking:
-            each.drafts.lookup.follow(each.rows.sample.ids)
+            room -= each.drafts.lookup.follow(each.rows.sample.ids, room)
             each.guesses = each.drafts.lookup.guess().first(each.room)
         if not self._cost:
             counts = [0] * len(asking)

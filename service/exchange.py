@@ -9,6 +9,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +25,9 @@ SHORT_BODY_BYTES = 8192
 """Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
 
 SLOW_FIELDS = re.compile(rb"constraint|response_format|\\u")
-"""Bodies that hold one of these are read in a worker thread too: a constraint is compiled. Names may be escaped."""
+"""Bodies that hold one of these may have a constraint to compile. Names may be escaped."""
+_COMPILING = ThreadPoolExecutor(1, thread_name_prefix="constraints")
+"""One thread for all of them: what takes long to compile keeps nobody else waiting and takes one core at most."""
 
 BODY_S = 30.0
 """How long a body may take to arrive."""
@@ -53,9 +56,9 @@ async def in_time(body: Awaitable[bytes]) -> bytes:
 
 async def read_beside(read: Callable[[bytes], Read], raw: bytes) -> Read:
     """The value of `read(raw)`, made in a worker thread when that may take long."""
-    if len(raw) <= SHORT_BODY_BYTES and not SLOW_FIELDS.search(raw):
-        return read(raw)
-    return await asyncio.to_thread(read, raw)
+    if SLOW_FIELDS.search(raw):
+        return await asyncio.get_running_loop().run_in_executor(_COMPILING, read, raw)
+    return await asyncio.to_thread(read, raw) if len(raw) > SHORT_BODY_BYTES else read(raw)
 
 
 def worker_lock() -> AbstractContextManager[object]:

@@ -34,9 +34,26 @@ Keep = Literal["all", "whole pages", "none"]
 KEPT_ON_FAILURE: dict[FailureCode, Keep] = {"engine_failed": "whole pages", "numerical_error": "none"}
 
 SCORED_ROWS = 64
-"""Most rows of a step whose prompt's log-probabilities are wanted: their logits are held in memory together."""
+"""Most prompt rows of a step that are scored, of all requests: their logits are held in memory together."""
 
 MakeTranscript = Callable[[GenerationRequest], Transcript]
+
+
+class _Allowance:
+    """The prompt rows that a step may still take."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._scored = SCORED_ROWS
+
+    def rows_for(self, active: Active) -> int:
+        """How many of them this request may take."""
+        return min(self._rows, self._scored) if active.scores_prompt else self._rows
+
+    def take(self, active: Active, count: int) -> None:
+        self._rows -= count
+        if active.scores_prompt:
+            self._scored -= count
 
 
 class Scheduler:
@@ -114,16 +131,14 @@ class Scheduler:
         rows = self._drafting.draft(rows)
         decode_rows = sum(each.count for each in rows)
         self.tally.decode_rows += decode_rows
-        left = self._budget.prefill_rows(decode_rows)
+        left = _Allowance(self._budget.prefill_rows(decode_rows))
         for active in self._running:
-            if active.is_prefilling and left > 0:
+            if active.is_prefilling and left.rows_for(active):
                 rows.append(self._prompt_rows(active, left))
-                left -= rows[-1].count
-        while left > 0 and self._queue and self._admit(self._queue[0], now):
+        while self._queue and left.rows_for(self._queue[0]) and self._admit(self._queue[0], now):
             active = self._queue.popleft()
             self._running.append(active)
             rows.append(self._prompt_rows(active, left))
-            left -= rows[-1].count
         if not rows:
             return None
         plan = assemble(rows, tuple(self._copies))
@@ -254,10 +269,10 @@ class Scheduler:
             self.tally.queried_tokens += prompt_tokens
             self.tally.hit_tokens += active.reused_tokens
 
-    def _prompt_rows(self, active: Active, most: int) -> PlannedRows:
+    def _prompt_rows(self, active: Active, left: _Allowance) -> PlannedRows:
         sequence = active.sequences[0]
-        most = min(most, SCORED_ROWS) if active.scores_prompt else most
-        count = min(most, len(active.request.prompt_ids) - sequence.lease.length)
+        count = min(left.rows_for(active), len(active.request.prompt_ids) - sequence.lease.length)
+        left.take(active, count)
         active.computed_tokens += count
         self.tally.prefill_rows += count
         return PlannedRows(active, sequence, count)

@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from model.decoding.beam_chooser import BeamChooser, Picked, Ranker
 from model.decoding.choice import Ask, Asking, Choice, Constraint
-from model.decoding.params import Draw, Drawn, LogprobOptions, Score, TokenLogprob
+from model.decoding.params import Draw, Drawn, LogitEdits, LogprobOptions, Score, TokenLogprob
 from model.native._native import philox_uniform
+
+Masks = Sequence[NDArray[np.uint32] | None]
+Changes = tuple[Sequence[LogitEdits], Masks]
 
 FAILED = Choice((), ((Drawn(None),),))
 """Of a search that a NaN has met."""
@@ -82,14 +85,16 @@ class Sampler:
         return [tuple(islice(scored, len(each))) for each in wanted]
 
     def _draws(self, ask: Ask) -> Iterator[Draw]:
+        changes: dict[int, Changes] = {}
         for parent, sample_index in zip(ask.parents, ask.sample_indices, strict=True):
-            yield from self._draws_of(ask, ask.sequences[parent], sample_index)
+            if parent not in changes:
+                changes[parent] = _changes_along(ask.sequences[parent], ask.parameters.max_new_tokens)
+            yield from self._draws_of(ask, ask.sequences[parent], sample_index, *changes[parent])
 
-    def _draws_of(self, ask: Ask, asking: Asking, sample_index: int) -> Iterator[Draw]:
+    def _draws_of(
+        self, ask: Ask, asking: Asking, sample_index: int, edits: Sequence[LogitEdits], masks: Masks
+    ) -> Iterator[Draw]:
         parameters = ask.parameters
-        edits = asking.history.edits_along(asking.drafts) if asking.history is not None else ()
-        left = parameters.max_new_tokens - asking.generated
-        masks = () if asking.constraint is None else _masks_along(asking.constraint, asking.drafts, left)
         for ahead, row in enumerate(asking.rows):
             yield Draw(
                 row=row,
@@ -152,7 +157,15 @@ class Sampler:
         return Drawn(scored.token_id, scored.logprob, scored.top, drawn.explanation)
 
 
-def _masks_along(constraint: Constraint, drafts: Sequence[int], left: int) -> list[NDArray[np.uint32] | None]:
+def _changes_along(asking: Asking, max_new_tokens: int) -> Changes:
+    """The edits and the masks of each of its rows; none of a kind where nothing is changed in that way."""
+    edits = asking.history.edits_along(asking.drafts) if asking.history is not None else ()
+    if asking.constraint is None:
+        return edits, ()
+    return edits, _masks_along(asking.constraint, asking.drafts, max_new_tokens - asking.generated)
+
+
+def _masks_along(constraint: Constraint, drafts: Sequence[int], left: int) -> Masks:
     """The masks of the next row and of those after each drafted token, where `left` tokens may still come.
 
     After a draft that the constraint would put another token in place of, no row can be reached: those have no mask.

@@ -125,19 +125,27 @@ class WatchedLookup:
         self._acceptance = [Acceptance(expected) for _, expected in MATCHES]
         self._guessed: tuple[int, ...] = ()
         self._matched = 0
+        self._is_behind = False
 
-    def follow(self, ids: Sequence[int]) -> None:
-        """Take in the tokens that came since the last call. `ids` are all ids of the sequence."""
-        new = ids[len(self._lookup) :]
+    def follow(self, ids: Sequence[int], most: int) -> int:
+        """Take in at most so many of the tokens that came since the last call; answers how many.
+
+        `ids` are all ids of the sequence. Nothing is guessed before all of them were taken in.
+        """
+        new = ids[len(self._lookup) : len(self._lookup) + most]
         for number, (guess, token_id) in enumerate(zip(self._guessed, new, strict=False)):
             self._of_match(self._matched + number).observe(guess == token_id)
             if guess != token_id:
                 break
         self._guessed = ()
         self._lookup.extend(new)
+        self._is_behind = len(self._lookup) < len(ids)
+        return len(new)
 
     def guess(self) -> Guesses:
-        """What may follow the ids as far as they were followed."""
+        """What may follow the ids."""
+        if self._is_behind:
+            return Guesses()
         self._guessed, self._matched = self._lookup.find(MOST_GUESSES)
         rates = (self._of_match(self._matched + number).rate for number in range(len(self._guessed)))
         return Guesses.made(self._guessed, rates)
@@ -162,6 +170,8 @@ def allot(chances: Sequence[Sequence[float]], rows: int, cost: Cost) -> list[int
     Takes the guesses that speed up their texts most, as long as all texts together gain (see `expected_gain`).
     """
     counts = [0] * len(chances)
+    if not any(chances):
+        return counts
     order = sorted(
         ((-gain, which) for which, of_one in enumerate(chances) for gain in _gains(of_one)),
     )

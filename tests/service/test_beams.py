@@ -14,7 +14,7 @@ from service.engine import Engine
 from service.lease import Lease
 from service.prefix_tree import PrefixTree
 from service.request import Delta, Failed, Finished, GenerationRequest
-from tests.engine_fakes import NAN, HandClock, make_request, run, run_until_idle
+from tests.engine_fakes import NAN, VOCABULARY, HandClock, make_request, run, run_until_idle
 from tests.scripted_beams import answers_of, expected, make_beam_engine
 
 PROMPT = tuple(range(2, 30)) * 3
@@ -149,6 +149,23 @@ def test_a_stream_answers_what_a_whole_answer_does() -> None:
 
     assert whole.completions == streamed.completions
     assert whole.usage == streamed.usage
+
+
+def test_answers_that_cannot_exist_are_told_nothing() -> None:
+    """Four texts are wanted and fewer are possible, which all begin with what the stream has sent."""
+    request = beam_request(width=4, max_new_tokens=5, sample_count=4, streams=True)
+    banned = tuple(sorted(set(range(VOCABULARY)) - {5}))
+    parameters = replace(request.parameters, banned_token_ids=banned, min_new_tokens=0)
+    engine, _ = make_beam_engine()
+    engine.submit(replace(request, parameters=parameters), 0.0)
+
+    events = run_until_idle(engine)
+
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    told = {event.index for event in events if isinstance(event, Delta)}
+    assert told == {completion.index for completion in finished.completions} == {0}
+    assert 5 == finished.usage.generated_tokens
 
 
 def test_beams_share_whole_pages() -> None:

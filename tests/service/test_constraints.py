@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from model.decoding.constraint import CONSTRAINT_VERSION, ConstraintCompiler, ConstraintSpec
+from model.decoding.constraint import CONSTRAINT_VERSION, ConstraintCompiler, ConstraintError, ConstraintSpec
 from service.constraints import ConstraintCache
 from service.domain import read_generate
 from service.errors import InvalidField
@@ -127,6 +127,16 @@ def test_what_was_compiled_is_compiled_once() -> None:
         cache.compiled(REGEX, (4, 5, 5))
 
     assert 2 == compiler.count
+
+
+def test_what_was_refused_is_refused_again_without_compiling() -> None:
+    cache = make_cache()
+    compiler = counting(cache)
+    for _ in range(3):
+        with pytest.raises(ConstraintError):
+            cache.compiled(ConstraintSpec.regex("("), ())
+
+    assert 1 == compiler.count
 
 
 def test_past_its_entries_the_cache_drops_what_was_unused_longest() -> None:

@@ -69,6 +69,18 @@ def test_few_rows_are_asked_for_at_a_time() -> None:
     assert [SCORED_ROWS] * 4 + [300 - 4 * SCORED_ROWS] == asks
 
 
+def test_few_rows_are_asked_for_at_a_time_by_all_requests_together() -> None:
+    engine, model = make_engine()
+    for number in range(4):
+        engine.submit(scored(100, request_id=f"r{number}", max_new_tokens=1), 0.0)
+
+    run_until_idle(engine)
+
+    scores = [sum(each.asks for each in batch.segments if len(each.token_ids) > 1) for batch in model.batches]
+    assert SCORED_ROWS == max(scores)
+    assert 400 == sum(scores)
+
+
 def test_a_prompt_that_is_not_scored_asks_for_its_last_row_alone() -> None:
     engine, model = make_engine()
 

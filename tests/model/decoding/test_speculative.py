@@ -122,9 +122,19 @@ def followed(ids: Sequence[int], start: int) -> WatchedLookup:
     """A look-up that guessed at every place from `start` on and ran none of its guesses."""
     lookup = WatchedLookup()
     for end in range(start, len(ids) + 1):
-        lookup.follow(ids[:end])
+        lookup.follow(ids[:end], end)
         lookup.guess()
     return lookup
+
+
+def test_a_long_text_is_followed_in_pieces_and_guessed_once_all_of_it_was() -> None:
+    ids = [1, 2, 3] * 400
+    lookup = WatchedLookup()
+
+    assert (1000, 200) == (lookup.follow(ids, 1000), len(ids) - 1000)
+    assert () == lookup.guess().tokens
+    assert 200 == lookup.follow(ids, 1000)
+    assert (1, 2, 3) == lookup.guess().tokens[:3]
 
 
 def test_guesses_that_nobody_ran_teach_too() -> None:
