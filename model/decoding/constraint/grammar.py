@@ -16,6 +16,8 @@ from model.decoding.constraint.spec import JSON_WHITESPACE, ConstraintSpec
 
 MAX_LEXER_STATES = 20_000
 """Of one or two kilobytes each."""
+STEP_MAX_ITEMS = 2_000
+"""Of the parser in one step, some ten milliseconds at most: an ambiguous grammar holds up every other text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def _limits(max_lexer_states: int) -> LLParserLimits:
         max_grammar_size=50_000,
         initial_lexer_fuel=200_000,
         step_lexer_fuel=50_000,
-        step_max_items=20_000,
+        step_max_items=STEP_MAX_ITEMS,
         max_lexer_states=max_lexer_states,
         verbose_errors=False,
     )

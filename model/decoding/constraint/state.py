@@ -139,9 +139,12 @@ class Constraint:
         if self._settled is None or self._settled[0] != token_id:
             self.settle(token_id, self.left)
         settled, self._settled = self._settled, None
-        if settled is None or settled[0] != token_id:
-            raise ValueError(f"token {token_id} was not settled")
         written = self._written(token_id)
+        if settled is None or settled[0] != token_id:
+            if not self._exhausted:
+                raise ValueError(f"token {token_id} was not settled")
+            # The grammar gave up since the token was settled: the sequence has failed, and its step must not.
+            settled = token_id, self._witness
         self._taken.append(_Taken(token_id, written, self._witness, self._exhausted))
         self._witness = settled[1]
         if token_id not in self._mask.ends:
@@ -151,9 +154,9 @@ class Constraint:
 
     def rollback(self, count: int) -> None:
         """Take back the last `count` tokens: the state is what it was before them."""
-        self._settled = None
         if not count:
             return
+        self._settled = None
         back, self._taken = self._taken[-count:], self._taken[:-count]
         self._witness, self._exhausted = back[0].witness, back[0].exhausted
         written = [taken.written for taken in back if taken.token_id not in self._mask.ends]
@@ -179,8 +182,13 @@ class Constraint:
         """Begin with fresh matchers, and take the text so far again."""
         taken = [taken for taken in self._taken if taken.token_id not in self._mask.ends]
         self._tokens, self._bytes = self._grammar.tokens(), self._grammar.single_bytes()
-        self._tokens.consume_tokens([one.token_id for one in taken])
-        self._bytes.consume_tokens(list(b"".join(one.written for one in taken)))
+        for one in taken:
+            # Each mask gives the matcher the fuel of another step, as it was given when the token came.
+            self._mask.of(self._tokens)
+            self._tokens.consume_token(one.token_id)
+            for byte in one.written:
+                self._bytes.compute_bitmask()
+                self._bytes.consume_token(byte)
 
     def _after_renewal(self, token_id: int, left: int) -> Witness | None:
         try:

@@ -13,6 +13,7 @@ from model.decoding.constraint import (
     ConstraintCompiler,
     ConstraintError,
     ConstraintSpec,
+    grammar,
 )
 from model.tokenizer import Tokenizer
 from tests.constrained import allowed_ids, draws, random_ids, text_of
@@ -318,6 +319,51 @@ def test_other_sequences_change_nothing_however_much_they_met() -> None:
     crowd = [random_ids(shared, 60, seed) for seed in (1, 2, 3, 4, 5, 6, 7, 8, 0)]
 
     assert alone == crowd[-1]
+
+
+def test_a_long_text_outlives_what_its_siblings_met() -> None:
+    """Their shared lexer runs full; what each begins with then takes the whole text so far, however long it is."""
+    compiled = COMPILER.compile(ConstraintSpec.regex("(a|b)*a(a|b){24}"))
+    rng, letters = np.random.default_rng(0), [TOKENIZER.encode(letter)[0] for letter in "ab"]
+    siblings = [compiled.begin(2600) for _ in range(4)]
+
+    for _ in range(2500):
+        for each in siblings:
+            each.mask()
+            each.advance(each.settle(int(rng.choice(letters)), each.left))
+
+    assert [False] * 4 == [each.failed for each in siblings]
+
+
+def test_an_ambiguous_grammar_gives_up_before_its_steps_grow_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every token adds ways to read what came; no step may hold up the other texts."""
+    monkeypatch.setattr(grammar, "STEP_MAX_ITEMS", 300)
+    constraint = COMPILER.compile(ConstraintSpec.grammar('start: s\ns: "a" | s s | "b"\n')).begin(2000)
+    letter = TOKENIZER.encode("a")[0]
+    while constraint.left and not constraint.failed:
+        constraint.mask()
+        constraint.advance(constraint.settle(letter, constraint.left))
+
+    assert 50 < 2000 - constraint.left < 100
+
+
+def test_a_token_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the sampler does it: settle, take nothing back, and later advance."""
+    constraint = COMPILER.compile(ConstraintSpec.regex("[a-z]{9}")).begin(9)
+    asked: list[int] = []
+    after = Constraint._after
+
+    def counted(self: Constraint, token_id: int, left: int) -> Any:
+        asked.append(token_id)
+        return after(self, token_id, left)
+
+    monkeypatch.setattr(Constraint, "_after", counted)
+
+    token_id = constraint.settle(TOKENIZER.encode("q")[0], 9)
+    constraint.rollback(0)
+    constraint.advance(token_id)
+
+    assert [token_id] == asked
 
 
 def test_a_grammar_that_gives_up_fails_and_never_ends() -> None:
