@@ -210,7 +210,7 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
 
 def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) -> Speculation:
     """How tokens are guessed ahead for this request. Raises InvalidField for a way that it names and cannot have."""
-    if body.speculation == "off" or body.beam_width > 1:
+    if body.speculation == "off" or (body.speculation == "auto" and body.beam_width > 1):
         return "off"
     allowed = ["off", "auto"]
     if temperature > 0 and not model.repeats_bits:
@@ -254,10 +254,12 @@ def _first(*values: float | None) -> float:
 
 def _effective(body: GenerateRequest, request: GenerationRequest, model_name: str) -> Mapping[str, Any]:
     decoding = request.parameters
+    # To a search 0 and 1 are one: it draws nothing.
+    temperature = decoding.temperature if body.beam_width == 1 else _first(body.temperature, decoding.temperature)
     return body.model_dump(exclude=set(PROMPTS)) | {
         "model": model_name,
         "max_new_tokens": decoding.max_new_tokens,
-        "temperature": decoding.temperature,
+        "temperature": temperature,
         "top_k": decoding.top_k,
         "top_p": decoding.top_p,
         "min_p": decoding.min_p,

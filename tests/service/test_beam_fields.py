@@ -78,6 +78,7 @@ def test_the_effective_values_of_a_search_are_echoed(temperature: float | None) 
 
     parameters = ask({**BEAMS, **given, "length_penalty": 0.5}).parameters
 
-    expected = {"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0, "beam_width": 3, "length_penalty": 0.5}
+    shown = 1 if temperature is None else temperature
+    expected = {"temperature": shown, "top_k": 0, "top_p": 1, "min_p": 0, "beam_width": 3, "length_penalty": 0.5}
     assert expected == {name: parameters[name] for name in expected}
     assert "off" == parameters["speculation"]
