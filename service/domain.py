@@ -214,16 +214,16 @@ def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) 
         return "off"
     allowed = ["off", "auto"]
     if temperature > 0 and not model.repeats_bits:
-        problem = "this op set guesses tokens ahead only at temperature 0"
+        problem = "is available only at temperature 0 on this server's op set"
     elif body.speculation == "draft" and model.draft is None:
-        problem = "this server has no draft model"
+        problem = "needs a server started with --draft"
         allowed = ["off", "prompt_lookup", "auto"]
     else:
         return body.speculation
     if body.speculation == "auto":
         return "off"
     raise InvalidField(
-        f"this speculation cannot be had: {problem}",
+        f"speculation {body.speculation} {problem}",
         code="invalid_combination",
         param="speculation",
         allowed=allowed,
@@ -234,7 +234,7 @@ def _logit_bias(bias: Mapping[str, float], vocabulary_size: int) -> tuple[tuple[
     """(id, bias), ids ascending. Raises InvalidField."""
     if not all(_is_token_id(name, vocabulary_size) for name in bias):
         raise InvalidField(
-            f"the names in logit_bias must be token ids: there are {vocabulary_size}",
+            f"the names in logit_bias must be token ids below {vocabulary_size}",
             code="out_of_range",
             param="logit_bias",
             allowed={"keys": {"type": "integer", "minimum": 0, "maximum": vocabulary_size - 1}},
