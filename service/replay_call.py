@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.answers import Call, Response, known, read_response
-from service.replay import Difference
+from service.replay_difference import Difference
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ SAID: Mapping[str, str] = {
     "other_model": "another model",
     "other_fingerprint": "another fingerprint",
     "other_version": "another version of the library",
-    "other_parameters": "other defaults",
+    "contradictory_record": "the record contradicts itself: its request was edited",
+    "other_parameters": "other parameters",
     "parameters_not_accepted": "the request is not accepted",
     "best_effort": "the same bits were not promised",
     "unexplained": "unexplained",
@@ -142,7 +143,7 @@ def _difference(difference: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{value['token_id']} with {value['logprob']!r}"
+        return ", ".join(f"{name} {item!r}" for name, item in value.items())
     return "nothing" if value is None else repr(value)
 
 

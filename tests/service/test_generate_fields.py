@@ -138,13 +138,6 @@ def test_a_bias_of_what_is_no_token_id_is_refused(name: str) -> None:
     assert (422, "out_of_range", "logit_bias") == (error.status, error.code, error.param)
 
 
-def test_a_bias_out_of_range_does_not_repeat_its_name() -> None:
-    error = error_of({**BASE, "logit_bias": {"87878": 101}})
-
-    assert "logit_bias must be: object with at most 1024 entries of number in [-100, 100]" == error.message
-    assert {"type": "number", "minimum": -100, "maximum": 100} == error.allowed["additionalProperties"]
-
-
 def test_bans_must_leave_a_token_that_goes_on() -> None:
     most = TOKENIZER.vocabulary_size - 1
     assert request_of({**BASE, "banned_token_ids": list(range(most))})
@@ -340,8 +333,6 @@ def test_a_drawn_seed_is_echoed() -> None:
         ("seed", 2**63, "out_of_range", "seed"),
         ("seed", 1.5, "invalid_type", "seed"),
         ("repetition_penalty", 0, "out_of_range", "repetition_penalty"),
-        ("repetition_penalty", 1e-300, "out_of_range", "repetition_penalty"),
-        ("repetition_penalty", 0.0099, "out_of_range", "repetition_penalty"),
         ("repetition_penalty", 1e30, "out_of_range", "repetition_penalty"),
         ("stop", ["a"] * 100_000, "too_many", "stop"),
         ("stop", ["a" * 129], "too_long", "stop.0"),
@@ -391,21 +382,6 @@ def test_a_bad_value_is_refused_by_name(name: str, value: Any, code: str, param:
     error = error_of(with_field(name, value))
 
     assert (422, code, param) == (error.status, error.code, error.param)
-
-
-NUMBERS = ("temperature", "length_penalty", "repetition_penalty", "presence_penalty", "frequency_penalty", "min_p")
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_a_number_is_echoed_as_a_float_whether_it_was_given_or_not(name: str) -> None:
-    values = [ask(BASE).parameters[name]]
-    values.append(ask({**BASE, "beam_width": 2, name: 1 if name != "min_p" else 0}).parameters[name])
-
-    assert [float, float] == [type(value) for value in values]
-
-
-def test_the_least_repetition_penalty_is_accepted() -> None:
-    assert 0.01 == request_of({**BASE, "repetition_penalty": 0.01}).parameters.penalties.repetition
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "min_p", "length_penalty", "repetition_penalty"])

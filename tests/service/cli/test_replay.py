@@ -148,6 +148,7 @@ def test_what_was_left_out_is_told(replay: Any, file: Path) -> None:
 
 def test_a_request_that_is_refused_differs_and_says_why(replay: Any, file: Path) -> None:
     text = file.read_text().replace('"fingerprint":"fp"', '"fingerprint":"old"', 1)
+    text = text.replace('"max_new_tokens":62', '"max_new_tokens":100', 1)
     file.write_text(text.replace('"seed":1', '"seed":1,"max_new_tokens":100', 1))
 
     result = replay(file)
