@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.console import count_bar, for_terminal, loading_bar, write_json
+from service.cli.console import Unusable, count_bar, for_terminal, loading_bar, write_json
 from service.cli.loading import model_errors, read_settings
 from service.cli.options import address, settings_options
 from service.cli.records import Line, read_records
@@ -154,9 +154,14 @@ def _told(error: Any) -> dict[str, Any]:
 
 @contextmanager
 def _server(url: str) -> "Iterator[Run]":
-    from service.client import TaneClient
+    from service.client import TaneClient, TaneError
 
     with TaneClient(url) as client:
+        try:
+            client.info()
+        except TaneError as error:  # what answers in any way is asked: each record is told what it says
+            if error.status is None:
+                raise Unusable(f"no server answers at {url}") from error
         yield lambda record: client.replay(record).raw
 
 
