@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.answers import Call, Response, known, read_response
+from service.answers import Response
+from service.calls import Call, known, read_response
 from service.replay_difference import Difference
 
 
