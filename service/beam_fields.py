@@ -32,23 +32,23 @@ def _without_beams(body: GenerateRequest) -> Iterator[Clash]:
 
 
 def _with_beams(body: GenerateRequest) -> Iterator[Clash]:
-    drawn = "chooses among draws, and a beam search draws nothing"
+    drawn = "with beam_width above 1: a beam search draws nothing"
     of = None if body.logprobs is None else body.logprobs.of
-    yield body.temperature not in (None, 0, 1), "temperature", drawn, {"enum": [0, 1]}
-    yield bool(body.top_k), "top_k", drawn, {"enum": [0]}
-    yield body.top_p not in (None, 1), "top_p", drawn, {"enum": [1]}
-    yield bool(body.min_p), "min_p", drawn, {"enum": [0]}
+    yield body.temperature not in (None, 0, 1), "temperature", f"must be 0 or 1 {drawn}", {"enum": [0, 1]}
+    yield bool(body.top_k), "top_k", f"must be 0 {drawn}", {"enum": [0]}
+    yield body.top_p not in (None, 1), "top_p", f"must be 1 {drawn}", {"enum": [1]}
+    yield bool(body.min_p), "min_p", f"must be 0 {drawn}", {"enum": [0]}
     yield (
         body.num_return > body.beam_width,
         "num_return",
         f"is above beam_width, which is {body.beam_width}",
         {"minimum": 1, "maximum": body.beam_width},
     )
-    yield body.explain, "explain", "tells of draws, and a beam search draws nothing", {"enum": [False]}
-    yield of == "sampled", "logprobs.of", "needs draws, and a beam search draws nothing", {"enum": ["model"]}
+    yield body.explain, "explain", f"must be false {drawn}", {"enum": [False]}
+    yield of == "sampled", "logprobs.of", f"must be model {drawn}", {"enum": ["model"]}
     yield (
         body.speculation in ("prompt_lookup", "draft"),
         "speculation",
-        "does not guess ahead for beams",
+        f"{body.speculation} is not available with beam_width above 1",
         {"enum": ["off", "auto"]},
     )

@@ -9,17 +9,9 @@ from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from service import answers as calls
-from service.answers import (
-    Call,
-    Completion,
-    Delta,
-    Response,
-    StreamReader,
-    TaneError,
-    error_of,
-    transport_errors,
-)
+from service import calls
+from service.answers import Completion, Delta, Response, TaneError
+from service.calls import Call, StreamReader, error_of, transport_errors
 from service.generate_fields import GenerateFields
 from service.replay import record_of
 from service.replay_call import Replay

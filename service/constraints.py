@@ -6,8 +6,9 @@ compiles at a time, so that hostile grammars take one core and no more.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from model.decoding.constraint import (
     CompiledConstraint,
@@ -23,6 +24,8 @@ from service.schemas import Constraint, GenerateRequest
 MAX_ENTRIES = 64
 MAX_BYTES = 1 << 20
 KINDS = tuple(Constraint.model_fields)
+NO_END_OF_ITS_OWN: Mapping[str, Any] = {"ignore_eos": False, "stop": [], "stop_token_ids": [], "min_new_tokens": 0}
+"""Fields that say where a text ends, and the values of them that a constraint goes with."""
 
 Key = tuple[ConstraintSpec, tuple[int, ...]]
 
@@ -96,7 +99,10 @@ def compile_constraint(
         spec = getattr(ConstraintSpec, kind)(getattr(constraint, kind))
         return model.constraints.compiled(spec, body.banned_token_ids).fitted(new_tokens)
     except ConstraintError as error:
-        raise InvalidField(str(error), code=error.code, param=error.param) from error
+        # Of the fields that a constraint can clash with, the compiler is told of the banned tokens alone.
+        clashes = error.code == "invalid_combination" and body.banned_token_ids
+        message = f"{error}; it clashes with banned_token_ids" if clashes else str(error)
+        raise InvalidField(message, code=error.code, param=error.param) from error
 
 
 def _kind(constraint: Constraint) -> str:
@@ -115,8 +121,11 @@ def _kind(constraint: Constraint) -> str:
 
 def _check_clashes(body: GenerateRequest) -> None:
     """The form alone says where a constrained text ends."""
-    for field in ("ignore_eos", "stop", "stop_token_ids", "min_new_tokens"):
+    for field, harmless in NO_END_OF_ITS_OWN.items():
         if getattr(body, field):
             raise InvalidField(
-                f"{field} cannot be used together with constraint", code="invalid_combination", param=field
+                f"{field} cannot be used together with constraint",
+                code="invalid_combination",
+                param=field,
+                allowed={"enum": [harmless]},
             )

@@ -210,20 +210,20 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
 
 def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) -> Speculation:
     """How tokens are guessed ahead for this request. Raises InvalidField for a way that it names and cannot have."""
-    if body.speculation == "off" or body.beam_width > 1:
+    if body.speculation == "off" or (body.speculation == "auto" and body.beam_width > 1):
         return "off"
     allowed = ["off", "auto"]
     if temperature > 0 and not model.repeats_bits:
-        problem = "this op set guesses tokens ahead only at temperature 0"
+        problem = "is available only at temperature 0 on this server's op set"
     elif body.speculation == "draft" and model.draft is None:
-        problem = "this server has no draft model"
+        problem = "needs a server started with --draft"
         allowed = ["off", "prompt_lookup", "auto"]
     else:
         return body.speculation
     if body.speculation == "auto":
         return "off"
     raise InvalidField(
-        f"this speculation cannot be had: {problem}",
+        f"speculation {body.speculation} {problem}",
         code="invalid_combination",
         param="speculation",
         allowed=allowed,
@@ -234,7 +234,7 @@ def _logit_bias(bias: Mapping[str, float], vocabulary_size: int) -> tuple[tuple[
     """(id, bias), ids ascending. Raises InvalidField."""
     if not all(_is_token_id(name, vocabulary_size) for name in bias):
         raise InvalidField(
-            f"the names in logit_bias must be token ids: there are {vocabulary_size}",
+            f"the names in logit_bias must be token ids below {vocabulary_size}",
             code="out_of_range",
             param="logit_bias",
             allowed={"keys": {"type": "integer", "minimum": 0, "maximum": vocabulary_size - 1}},
@@ -254,10 +254,12 @@ def _first(*values: float | None) -> float:
 
 def _effective(body: GenerateRequest, request: GenerationRequest, model_name: str) -> Mapping[str, Any]:
     decoding = request.parameters
+    # To a search 0 and 1 are one: it draws nothing.
+    temperature = decoding.temperature if body.beam_width == 1 else _first(body.temperature, decoding.temperature)
     return body.model_dump(exclude=set(PROMPTS)) | {
         "model": model_name,
         "max_new_tokens": decoding.max_new_tokens,
-        "temperature": decoding.temperature,
+        "temperature": temperature,
         "top_k": decoding.top_k,
         "top_p": decoding.top_p,
         "min_p": decoding.min_p,

@@ -48,6 +48,7 @@ _LIMITS = (
 
 def invalid_field(kind: str, place: Place, value: Any, schema: Schema) -> InvalidField:
     """`kind` is the validator's name for the problem, `place` where it is in the body that `schema` describes."""
+    place = _named(place, schema)
     param = ".".join(safe_name(str(step)) if isinstance(step, str) else str(step) for step in place) or None
     code = _CODES.get(kind, "invalid_type")
     if code == "invalid_value":
@@ -72,6 +73,15 @@ def field_schema(schema: Schema, place: Place) -> Schema:
     return schema
 
 
+def _named(place: Place, schema: Schema) -> Place:
+    """The place, or the object around it whose names are the caller's own: a name may be what was wrong."""
+    for length in range(len(place)):
+        around = field_schema(schema, place[:length])
+        if isinstance(around.get("additionalProperties"), dict):
+            return place[:length]
+    return place
+
+
 def without_null(schema: Schema) -> Schema:
     """The schema of an optional field's values; `anyOf` is left only where they are of several kinds."""
     kinds = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
@@ -94,6 +104,8 @@ def limits(schema: Schema) -> dict[str, Any]:
     found = {name: schema[name] for name in _LIMITS if name in schema}
     if "items" in schema:
         found["items"] = limits(schema["items"])
+    if isinstance(schema.get("additionalProperties"), dict):
+        found["additionalProperties"] = limits(schema["additionalProperties"])
     return found
 
 
@@ -129,7 +141,8 @@ def _message(code: str, param: str | None, field: Schema) -> str:
     if code == "not_finite":
         return f"{param} must be finite: {describe(field)}"
     pattern = f" that matches {field['pattern']}" if "pattern" in field else ""
-    return f"{param} must be: {describe(field)}{pattern}"
+    others = f"; {field['x-others']}" if "x-others" in field else ""
+    return f"{param} must be: {describe(field)}{pattern}{others}"
 
 
 def _range(schema: Schema) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 from service.context import ServedModel
 from service.domain import Asked, read_generate
 from service.errors import InvalidField
+from service.field_errors import invalid_field
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody, OpenAIMessage, ResponseFormat
-from service.schemas import DecodingFields, GenerateRequest, read
+from service.schemas import DecodingFields, GenerateRequest, read, schema
 from service.supported import CHAT_VALUES, COMPLETION_VALUES, MESSAGE_VALUES, refuse_unsupported
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -68,6 +69,8 @@ def same_as_completion(body: CompletionRequest) -> SameRequest:
         raise _clash("best_of", "best_of must be at least n")
     fields, names = _shared(body, COMPLETION_LIMITS)
     prompt, place = _single(body.prompt)
+    if not isinstance(prompt, str | list) or not isinstance(next(iter(prompt), 0), str | int):
+        raise invalid_field("prompt_type", ("prompt",), prompt, schema(CompletionRequest))
     if isinstance(prompt, list):
         fields["prompt_tokens"], names["prompt_tokens"] = prompt, place
     else:
@@ -156,10 +159,10 @@ def _take_format(form: ResponseFormat, fields: dict[str, Any], names: dict[str, 
         return
     if fields.get("constraint") is not None:
         raise _clash("response_format", "only one of constraint and response_format may be given")
-    schema = ANY_OBJECT if form.json_schema is None else form.json_schema.schema_
-    fields["constraint"] = {"json_schema": schema}
-    names["constraint"] = "response_format"
+    names["constraint"] = names["constraint.json_schema"] = "response_format"
+    fields["constraint"] = {"json_schema": ANY_OBJECT}
     if form.json_schema is not None:
+        fields["constraint"] = {"json_schema": form.json_schema.schema_}
         names["constraint.json_schema"] = "response_format.json_schema.schema"
 
 

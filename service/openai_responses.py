@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from service.context import Service
 from service.openai_domain import OpenAIAsked
 from service.openai_logprobs import CompletionLogprobs, chat_logprobs
-from service.request import Completion, Delta, Finished, FinishReason, Usage
+from service.request import Completion, Delta, Finished, FinishReason
 from service.responses import fingerprint
 
 _FINISH: Mapping[FinishReason, str] = {"eos": "stop", "stop": "stop", "length": "length", "deadline": "length"}
@@ -52,14 +52,20 @@ class OpenAIAnswer(ABC):
 
     def last_chunks(self, event: Finished) -> list[Json]:
         """What follows the last text."""
-        chunks = [self._chunk(done.index, self._nothing(), done.finish_reason) for done in event.completions]
+        chunks = [
+            self._chunk(done.index, self._nothing() | _of_beam(done), done.finish_reason) | _of_search(event)
+            for done in event.completions
+        ]
         if self._include_usage:
-            chunks.append(self._head | {"object": self.CHUNK, "choices": [], "usage": _usage(event.usage)})
+            chunks.append(self._head | {"object": self.CHUNK, "choices": [], "usage": _usage(event)})
         return chunks
 
     def whole(self, event: Finished) -> Json:
-        choices = [self._choice(done.index, self._text(done), done.finish_reason) for done in event.completions]
-        return self._head | {"object": self.WHOLE, "choices": choices, "usage": _usage(event.usage)}
+        choices = [
+            self._choice(done.index, self._text(done) | _of_beam(done), done.finish_reason)
+            for done in event.completions
+        ]
+        return self._head | {"object": self.WHOLE, "choices": choices, **_of_search(event), "usage": _usage(event)}
 
     def _chunk(self, index: int, content: Json, finish_reason: FinishReason | None) -> Json:
         usage = {"usage": None} if self._include_usage else {}
@@ -131,10 +137,24 @@ class ChatAnswer(OpenAIAnswer):
         return chat_logprobs(self._tokenizer, part.tokens) if self._with_logprobs else None
 
 
-def _usage(usage: Usage) -> Json:
+def _of_beam(completion: Completion) -> Json:
+    """What `/generate` says of a beam, in its names: OpenAI has none."""
+    return {} if completion.score is None else {"logprob": completion.logprob, "score": completion.score}
+
+
+def _of_search(event: Finished) -> Json:
+    return {} if event.stopped is None else {"stopped": event.stopped}
+
+
+def _usage(event: Finished) -> Json:
+    usage, guesses = event.usage, event.speculation
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.generated_tokens,
         "total_tokens": usage.prompt_tokens + usage.generated_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": guesses.accepted_tokens,
+            "rejected_prediction_tokens": guesses.drafted_tokens - guesses.accepted_tokens,
+        },
     }

@@ -54,7 +54,10 @@ class NullableBody(Body):
 class TextPart(NullableBody):
     """A piece of a message."""
 
-    type: Literal["text"] = Field(description="Images, audio and files are not served.")
+    type: Literal["text"] = Field(
+        description="Images, audio and files are not served.",
+        json_schema_extra={"x-others": "images, audio and files are not served"},
+    )
     text: str = Field(description="What is said; it is text only, whatever it looks like.")
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.answers import Call, Response, known, read_response
-from service.replay import Difference
+from service.answers import Response
+from service.calls import Call, known, read_response
+from service.replay_difference import Difference
 
 
 @dataclass(frozen=True, slots=True)

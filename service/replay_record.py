@@ -14,7 +14,8 @@ from service.context import Serving
 from service.domain import Asked, read_generate
 from service.errors import InvalidField
 from service.json_body import MAX_DEPTH
-from service.replay import NOT_REPLAYED, Answer, Maker, Verdict, choices_of, is_same_maker, judge, maker_of, refused
+from service.replay import NOT_REPLAYED, Maker, Verdict, answers_another, is_same_maker, judge, maker_of, refused
+from service.replay_difference import Answer, choices_of
 from service.replay_schemas import ReplayOfOne, ReplayRequest
 from service.responses import fingerprint
 from service.schemas import GenerateRequest, read
@@ -31,19 +32,22 @@ class Replay:
     dropped: tuple[str, ...]
     """Fields that the recorded request gave and that are not replayed."""
     maker: Maker
+    contradictory: bool
+    """Whether the recorded answer is one to another request."""
     asked: Asked | None
     refusal: InvalidField | None = None
 
     def result(self, answer: Answer) -> dict[str, Any]:
         """What `POST /replay` answers once the new answer is there."""
-        return self._json(judge(self.recorded, answer), answer, None)
+        return self._json(judge(self.recorded, answer, contradictory=self.contradictory), answer, None)
 
     def refused(self) -> dict[str, Any]:
         """What `POST /replay` answers to a record that is not run."""
         error = self.refusal
         assert error is not None, "only a refused record is not run"
         refusal = {"code": error.code, "message": error.message, "param": error.param}
-        return self._json(refused(self.recorded, self.maker), None, refusal)
+        verdict = refused(self.recorded, self.maker, contradictory=self.contradictory)
+        return self._json(verdict, None, refusal)
 
     def _json(self, verdict: Verdict, answer: Answer | None, refusal: Mapping[str, Any] | None) -> dict[str, Any]:
         return {**asdict(verdict), "dropped": self.dropped, "refusal": refusal, "answer": answer}
@@ -59,16 +63,28 @@ def read_record(value: Any, serving: Serving, request_id: str) -> Replay:
     changed = {name: replayed for name, replayed in NOT_REPLAYED.items() if getattr(body, name) != replayed}
     body = body.model_copy(update={**changed, "seed": recorded["seed"]})
     info = serving.engine_info
-    made = fingerprint(info, constrained=body.constraint is not None)
-    maker = Maker(serving.model.name, made, __version__, info.reproducibility_level)
+    makers = {
+        constrained: Maker(
+            serving.model.name, fingerprint(info, constrained=constrained), __version__, info.reproducibility_level
+        )
+        for constrained in (False, True)
+    }
+    maker = makers[body.constraint is not None]
+    contradictory = answers_another(recorded.get("parameters") or {}, _given(body))
     try:
         with within("request"):
             asked = read_generate(body, serving.model, info.context_length, request_id)
     except InvalidField as error:
-        if is_same_maker(maker_of(recorded), maker):
+        if any(is_same_maker(maker_of(recorded), each) for each in makers.values()):
             raise
-        return Replay(recorded, tuple(changed), maker, None, error)
-    return Replay(recorded, tuple(changed), maker, asked)
+        return Replay(recorded, tuple(changed), maker, contradictory, None, error)
+    return Replay(recorded, tuple(changed), maker, contradictory, asked)
+
+
+def _given(body: GenerateRequest) -> Mapping[str, Any]:
+    """The values that the recorded request gave; null asks for what would be without it."""
+    given = body.model_dump(include=body.model_fields_set)
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @contextmanager
@@ -98,7 +114,9 @@ def _checked(value: Any) -> tuple[Answer, GenerateRequest]:
             allowed={"const": recorded["seed"]},
         )
     for index, choice in enumerate(choices_of(recorded)):
-        if choice.get("logprobs") is not None and len(choice["logprobs"]) != len(choice["token_ids"]):
-            place = f"answer.choices.{index}.logprobs" if has_choices else "answer.logprobs"
-            raise InvalidField(f"{place} must have one entry for each token", code="invalid_combination", param=place)
+        for name in ("logprobs", "explain"):
+            if choice.get(name) is not None and len(choice[name]) != len(choice["token_ids"]):
+                place = f"answer.choices.{index}.{name}" if has_choices else f"answer.{name}"
+                message = f"{place} must have one entry for each token"
+                raise InvalidField(message, code="invalid_combination", param=place)
     return recorded, body.request

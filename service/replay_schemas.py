@@ -30,6 +30,31 @@ class RecordedToken(RecordedRival):
     top: Items[RecordedRival] = Field((), description="The likeliest tokens.")
 
 
+class RecordedLikely(Recorded):
+    """A token that a stage of a choice left."""
+
+    token_id: TokenId = Field(description="Which token.")
+    probability: float = Field(description="Its probability.")
+
+
+class RecordedStage(Recorded):
+    """What a stage of a choice left."""
+
+    name: str = Field(description="Which stage.")
+    candidates: int = Field(ge=0, description="How many candidates it left.")
+    mass: float = Field(description="Their share of the probability before it.")
+    top: Items[RecordedLikely] = Field(description="The likeliest of them.")
+
+
+class RecordedExplanation(Recorded):
+    """How a token was chosen."""
+
+    token_id: TokenId = Field(description="Which token.")
+    entropy: float = Field(description="The entropy of the model's distribution.")
+    uniform: float | None = Field(None, description="The number that was drawn.")
+    stages: Items[RecordedStage] = Field(description="What each stage left.")
+
+
 class RecordedText(Recorded):
     """One text of an answer."""
 
@@ -37,6 +62,9 @@ class RecordedText(Recorded):
     token_ids: Items[TokenId] = Field(description="The generated ids.")
     finish_reason: Literal["eos", "stop", "length", "deadline"] = Field(description="Why the text ended.")
     logprobs: Items[RecordedToken] | None = Field(None, description="Log-probabilities, one entry for each token.")
+    explain: Items[RecordedExplanation | None] | None = Field(
+        None, description="Explanations, one entry for each token."
+    )
     logprob: float | None = Field(None, description="The log-probability of a beam.")
     score: float | None = Field(None, description="The score of a beam.")
 

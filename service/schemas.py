@@ -131,7 +131,7 @@ class DecodingFields(Body):
     )
     beam_width: int = Field(1, ge=1, le=16, description="Beams to search; 1 is no beam search.")
     length_penalty: float = Field(
-        0, ge=-2, le=5, description="A beam's score is its log-probability over its length to this power."
+        0.0, ge=-2, le=5, description="A beam's score is its log-probability over its length to this power."
     )
     seed: int | None = Field(
         None,
@@ -140,13 +140,13 @@ class DecodingFields(Body):
         description="The same request with the same seed gives the same text.",
         json_schema_extra={"x-default": "drawn, and returned"},
     )
-    repetition_penalty: float = Field(1, gt=0, le=2, description="Above 1, seen tokens become less likely.")
+    repetition_penalty: float = Field(1.0, ge=0.01, le=2, description="Above 1, seen tokens become less likely.")
     penalty_scope: Literal["generated", "all"] = Field(
         "generated", description="Whether `repetition_penalty` looks at the prompt too."
     )
-    presence_penalty: float = Field(0, ge=-2, le=2, description="Taken from the logit of a token that was generated.")
+    presence_penalty: float = Field(0.0, ge=-2, le=2, description="Taken from the logit of a token that was generated.")
     frequency_penalty: float = Field(
-        0, ge=-2, le=2, description="Taken from a token's logit each time it was generated."
+        0.0, ge=-2, le=2, description="Taken from a token's logit each time it was generated."
     )
     stop_token_ids: Items[TokenId] = Field((), max_length=64, description="Token ids that end the text.")
     ignore_eos: bool = Field(False, description="Treat the end-of-text token as any other.")

@@ -4,6 +4,7 @@ Always: bodies of OpenAI's routes become a `GenerateRequest` first, so a field t
 table only; it leaves the table when every value of its type is served.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,8 +61,14 @@ def refuse_unsupported(body: object, values: Values, place: str = "") -> None:
             value = getattr(value, name) if value is not None else allowed[0]
         if value not in allowed:
             raise InvalidField(
-                f"this value of {place}{path} is not supported",
+                f"{place}{path} is {_served(allowed)}",
                 code="unsupported_value",
                 param=place + path,
                 allowed=allowed,
             )
+
+
+def _served(allowed: tuple[Any, ...]) -> str:
+    """What is said of a field that takes these values; one that stands for its absence is no value."""
+    values = [json.dumps(value) for value in allowed if value not in (None, False, [])]
+    return f"served only as {' or '.join(values)}" if values else "not served"

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from service.cli.console import Failure, Unusable, for_terminal, loading_bar, messages, results, write_json
+from service.cli.constraint_options import constraint_options, take_constraint
 from service.cli.loading import model_errors, read_settings
 from service.cli.options import field_options, settings_options
 from service.cli.records import RecordFile
 from service.cli.text_input import read_text
+from service.cli.token_tables import explanation_table, logprob_table
 
 if TYPE_CHECKING:
     from service.request import Event, Finished
@@ -40,9 +41,16 @@ if TYPE_CHECKING:
     "num_return",
     "beam_width",
     "length_penalty",
+    "repetition_penalty",
+    "penalty_scope",
+    "presence_penalty",
+    "frequency_penalty",
+    "speculation",
+    "explain",
 )
+@constraint_options
 @click.option("--logprobs", type=int, help="Show log-probabilities, and so many of the likeliest tokens.")
-@settings_options("model", "engine", "threads")
+@settings_options("model", "draft", "engine", "threads")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole response, as POST /generate gives it.")
 @click.option(
     "--record",
@@ -56,6 +64,7 @@ def generate(
     prompt: str | None,
     chat: bool,
     model: str | None,
+    draft: str | None,
     engine: str | None,
     threads: str | None,
     as_json: bool,
@@ -73,14 +82,16 @@ def generate(
       tane generate "The capital of France is" --temperature 0
       tane generate --chat "Write a haiku about rain." --seed 7
       tane generate --json --max-new-tokens 32 < prompt.txt
+      tane generate --chat "Name a fruit." --json-schema fruit.json
       tane generate "Once upon a time" --record runs.jsonl && tane replay runs.jsonl
     """
     from service.errors import InvalidField
     from service.replay import record_of
     from service.schemas import GenerateRequest, read
 
-    settings = read_settings({"model": model, "engine": engine, "threads": threads})
+    settings = read_settings({"model": model, "draft": draft, "engine": engine, "threads": threads})
     records = record_file(record, append=append)
+    take_constraint(fields)
     try:
         sent = request_body(read_text(prompt, "PROMPT"), chat=chat, **fields)
         body = read(GenerateRequest, sent)
@@ -154,21 +165,16 @@ def show_rest(answer: Mapping[str, Any], finished: "Finished", is_shown: bool) -
         click.echo()
         if choice["logprobs"] is not None:
             results().print(logprob_table(choice["logprobs"]))
+        if "explain" in choice:
+            results().print(explanation_table(choice["explain"]))
     reasons = ", ".join(choice["finish_reason"] for choice in choices)
     rate = finished.timings.tokens_per_second
     speed = f" · {rate:.1f} tokens/s" if rate else ""
     line = f"{finished.usage.generated_tokens} tokens{speed} · seed {answer['seed']} · {reasons}"
-    messages().print(Text(line, "dim"))
-
-
-def logprob_table(records: Iterable[Mapping[str, Any]]) -> Table:
-    """A row for each generated token, its likeliest alternatives in the last column."""
-    table = Table("id", "token", "logprob", "likeliest")
-    for record in records:
-        likeliest = "  ".join(f"{_quoted(other)} {other['logprob']:.3f}" for other in record["top"])
-        table.add_row(str(record["token_id"]), Text(_quoted(record)), f"{record['logprob']:.3f}", Text(likeliest))
-    return table
-
-
-def _quoted(record: Mapping[str, Any]) -> str:
-    return repr(record["text"])
+    if finished.stopped is not None:
+        scores = ", ".join(f"{choice['score']:.3f}" for choice in choices)
+        line += f" · score {scores} · stopped: {finished.stopped}"
+    guesses = finished.speculation
+    if guesses.drafted_tokens:
+        line += f" · {guesses.accepted_tokens} of {guesses.drafted_tokens} guesses kept"
+    messages().print(Text(line, "dim"), soft_wrap=True)

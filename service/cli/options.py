@@ -3,6 +3,7 @@
 Always: names, help and defaults come from where the field is defined, and there its values are judged.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -76,13 +77,15 @@ def field_options(*names: str) -> Callable[[Command], Command]:
 
 def _field_option(name: str, field: Mapping[str, Any]) -> Callable[[Command], Command]:
     help_text = field["description"]
-    if default := field.get("x-default", field.get("default")):
-        help_text += f"  [default: {default}]"
+    default = field.get("x-default", field.get("default"))
+    if default not in (None, []):
+        help_text += f"  [default: {default if isinstance(default, str) else json.dumps(default)}]"
     flag = "--" + name.replace("_", "-")
     if field["type"] == "boolean":
-        return click.option(flag, name, is_flag=True, default=None, help=field["description"])
+        return click.option(flag, name, is_flag=True, default=None, help=help_text)
     if field["type"] == "array":
         help_text += " May be given several times."
         kind = SCALARS[field["items"]["type"]]
         return click.option(flag.removesuffix("s"), name, type=kind, multiple=True, help=help_text)
-    return click.option(flag, name, type=SCALARS[field["type"]], help=help_text)
+    names = "|".join(field["enum"]) if "enum" in field else None
+    return click.option(flag, name, type=SCALARS[field["type"]], metavar=names, help=help_text)

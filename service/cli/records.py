@@ -37,8 +37,10 @@ class RecordFile:
         """Raises Unusable for a file that is there already, unless it may be appended to, and for a bad place."""
         self._path = path
         self._append = append
-        if path.is_dir() or not path.parent.is_dir():
-            raise Unusable(f"--record {path} is a folder, or lies in one that is not there")
+        if path.is_dir():
+            raise Unusable(f"--record {path} is a folder")
+        if not path.parent.is_dir():
+            raise Unusable(f"--record {path} cannot be written: there is no folder {path.parent}")
         if path.exists() and not append:
             raise self._exists()
         if not os.access(path if path.exists() else path.parent, os.W_OK):

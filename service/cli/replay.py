@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.console import count_bar, for_terminal, loading_bar, write_json
+from service.cli.console import Unusable, count_bar, for_terminal, loading_bar, write_json
 from service.cli.loading import model_errors, read_settings
 from service.cli.options import address, settings_options
 from service.cli.records import Line, read_records
@@ -32,7 +32,8 @@ SAID: Mapping[str, str] = {
     "other_model": "another model",
     "other_fingerprint": "another fingerprint",
     "other_version": "another version of the library",
-    "other_parameters": "other defaults",
+    "contradictory_record": "the record contradicts itself: its request was edited",
+    "other_parameters": "other parameters",
     "parameters_not_accepted": "the request is not accepted",
     "best_effort": "the same bits were not promised",
     "unexplained": "unexplained",
@@ -142,7 +143,7 @@ def _difference(difference: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{value['token_id']} with {value['logprob']!r}"
+        return ", ".join(f"{name} {item!r}" for name, item in value.items())
     return "nothing" if value is None else repr(value)
 
 
@@ -153,9 +154,14 @@ def _told(error: Any) -> dict[str, Any]:
 
 @contextmanager
 def _server(url: str) -> "Iterator[Run]":
-    from service.client import TaneClient
+    from service.client import TaneClient, TaneError
 
     with TaneClient(url) as client:
+        try:
+            client.info()
+        except TaneError as error:  # what answers in any way is asked: each record is told what it says
+            if error.status is None:
+                raise Unusable(f"no server answers at {url}") from error
         yield lambda record: client.replay(record).raw
 
 

@@ -131,7 +131,7 @@ def test_tools_are_refused_by_name_to_pydantic_ai(live: Live) -> None:
         agent.tool_plain(weather)
         return await agent.run(QUESTION)
 
-    with pytest.raises(ModelHTTPError, match=r"this value of tools is not supported"):
+    with pytest.raises(ModelHTTPError, match=r"tools is not served"):
         with_agent(live, ask)
 
 

@@ -33,6 +33,19 @@ def test_a_field_that_beams_would_ignore_is_refused_by_name(fields: dict[str, An
 
 
 @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temperature": 0.7}, "temperature must be 0 or 1 with beam_width above 1: a beam search draws nothing"),
+        ({"top_k": 5}, "top_k must be 0 with beam_width above 1: a beam search draws nothing"),
+        ({"explain": True}, "explain must be false with beam_width above 1: a beam search draws nothing"),
+        ({"speculation": "draft"}, "speculation draft is not available with beam_width above 1"),
+    ],
+)
+def test_a_clash_says_what_to_write(fields: dict[str, Any], message: str) -> None:
+    assert message == error_of({**BEAMS, **fields}).message
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {"temperature": 0},
@@ -78,6 +91,7 @@ def test_the_effective_values_of_a_search_are_echoed(temperature: float | None) 
 
     parameters = ask({**BEAMS, **given, "length_penalty": 0.5}).parameters
 
-    expected = {"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0, "beam_width": 3, "length_penalty": 0.5}
+    shown = 1 if temperature is None else temperature
+    expected = {"temperature": shown, "top_k": 0, "top_p": 1, "min_p": 0, "beam_width": 3, "length_penalty": 0.5}
     assert expected == {name: parameters[name] for name in expected}
     assert "off" == parameters["speculation"]

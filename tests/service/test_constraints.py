@@ -57,6 +57,14 @@ def test_what_says_otherwise_where_a_text_ends_clashes(field: str, value: Any) -
     error = error_of(constraint={"regex": "a+"}, **{field: value})
 
     assert (422, "invalid_combination", field) == (error.status, error.code, error.param)
+    assert [type(value)()] == error.allowed["enum"]
+
+
+def test_a_constraint_that_clashes_with_banned_tokens_says_so() -> None:
+    error = error_of(constraint={"choice": ["a"]}, banned_token_ids=sorted(TOKENIZER.eos_token_ids))
+
+    assert (422, "invalid_combination", "constraint.choice") == (error.status, error.code, error.param)
+    assert error.message.endswith("; it clashes with banned_token_ids")
 
 
 @pytest.mark.parametrize(

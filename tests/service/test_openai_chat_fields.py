@@ -6,6 +6,7 @@ import pytest
 
 from service.schemas import Constraint, Logprobs, read
 from service.supported import MESSAGE_VALUES
+from tests.fake_runtime import TOKENIZER
 from tests.service.door import Client
 from tests.service.test_openai_fields import JSON_SCHEMA, MESSAGES, SCHEMA, chat, refusal
 
@@ -75,7 +76,7 @@ def test_a_part_that_is_not_served_is_told_what_is() -> None:
 
     answer = Client().post("/v1/chat/completions", {"messages": [{"role": "user", "content": parts}]})
 
-    assert "messages.0.content.0.type must be: text" == answer.error["message"]
+    assert "messages.0.content.0.type must be: text; images, audio and files are not served" == answer.error["message"]
 
 
 def test_top_logprobs_become_ours() -> None:
@@ -115,3 +116,29 @@ def test_a_response_format_and_a_constraint_are_refused() -> None:
     fields = {"response_format": {"type": "json_object"}, "constraint": {"regex": "a"}}
 
     assert (400, "invalid_combination", "response_format") == refusal("/v1/chat/completions", fields)
+
+
+def test_a_clash_of_any_object_names_the_response_format() -> None:
+    fields = {"response_format": {"type": "json_object"}, "banned_token_ids": sorted(TOKENIZER.eos_token_ids)}
+
+    answer = Client().post("/v1/chat/completions", {**MESSAGES, **fields})
+
+    assert (400, "invalid_combination", "response_format") == (
+        answer.status,
+        answer.error["code"],
+        answer.error["param"],
+    )
+    assert "response_format: the end of the text is banned; it clashes with banned_token_ids" == answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tools": [{}]}, "tools is not served"),
+        ({"tool_choice": "auto"}, 'tool_choice is served only as "none"'),
+        ({"modalities": ["audio"]}, 'modalities is served only as ["text"]'),
+        ({"messages": [{"role": "user", "content": "a", "name": "b"}]}, "messages.0.name is not served"),
+    ],
+)
+def test_what_is_not_served_is_called_so(fields: dict[str, Any], message: str) -> None:
+    assert message == Client().post("/v1/chat/completions", {**MESSAGES, **fields}).error["message"]

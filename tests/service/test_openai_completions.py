@@ -38,6 +38,7 @@ def test_usage_has_openais_names() -> None:
         "completion_tokens": 7,
         "total_tokens": 10,
         "prompt_tokens_details": {"cached_tokens": 1},
+        "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
     } == usage
 
 

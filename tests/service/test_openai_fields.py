@@ -250,7 +250,7 @@ def test_a_prompt_is_a_text_or_ids_or_a_list_of_one(prompt: Any) -> None:
         ([5, 259], "out_of_range", "prompt.1"),
         ([[5, 259]], "out_of_range", "prompt.0.1"),
         ([5, "a"], "invalid_type", "prompt.1"),
-        ([None], "invalid_type", "prompt.0"),
+        ([None], "invalid_type", "prompt"),
     ],
 )
 def test_a_bad_prompt_is_refused_where_the_caller_wrote_it(prompt: Any, code: str, param: str) -> None:
@@ -276,7 +276,7 @@ RENAMED = [
     ({}, "num_return", "n"),
     ({"logprobs": True}, "logprobs.top", "top_logprobs"),
     ({"response_format": {"type": "json_object"}}, "constraint", "response_format"),
-    ({"response_format": {"type": "json_object"}}, "constraint.json_schema", "response_format.json_schema"),
+    ({"response_format": {"type": "json_object"}}, "constraint.json_schema", "response_format"),
     ({"response_format": JSON_SCHEMA}, "constraint", "response_format"),
     ({"response_format": JSON_SCHEMA}, "constraint.json_schema", "response_format.json_schema.schema"),
     ({"constraint": {"json_schema": {}}}, "constraint.json_schema", "constraint.json_schema"),
@@ -306,3 +306,13 @@ def test_too_many_tokens_are_refused_in_openais_words(value: int) -> None:
 
     assert (400, "max_tokens") == (answer.status, answer.error["param"])
     assert "max_new_tokens" not in answer.error["message"]
+
+
+@pytest.mark.parametrize("prompt", [5, True, {"text": "a"}, [None], [{"text": "a"}], [[[1]]]])
+def test_a_prompt_of_no_known_form_is_told_the_forms(prompt: Any) -> None:
+    answer = Client().post("/v1/completions", {"prompt": prompt})
+
+    forms = "non-empty string, or list of at least 1 integers ≥ 0, or list of at most 1 non-empty strings"
+    assert (400, "invalid_type", "prompt") == (answer.status, answer.error["code"], answer.error["param"])
+    assert f"prompt must be: {forms}" == answer.error["message"]
+    assert ["string", "array", "array"] == [form["type"] for form in answer.error["allowed"]["anyOf"]]

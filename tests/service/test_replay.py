@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.replay import Difference, first_difference, judge, record_of
+from service.replay import judge, record_of
+from service.replay_difference import Difference, first_difference
 
 Edit = Callable[[dict[str, Any]], Any]
 
@@ -123,6 +124,63 @@ def test_a_difference_is_found_where_it_is(name: str) -> None:
     assert difference == first_difference(answer(), changed(edit))
 
 
+def explanation(token_id: int, entropy: float, uniform: float | None, *masses: float) -> dict[str, Any]:
+    top = [{"token_id": token_id, "text": "t", "probability": 0.5}]
+    stages = [{"name": "model", "candidates": 9, "mass": mass, "top": top} for mass in masses]
+    return {"token_id": token_id, "text": "t", "entropy": entropy, "uniform": uniform, "stages": stages}
+
+
+def explained() -> dict[str, Any]:
+    return answer() | {"explain": [explanation(1, 2.0, 0.25, 1.0, 0.5), None, explanation(3, 1.0, None, 1.0)]}
+
+
+EXPLAINED: dict[str, tuple[Edit, int, Any, Any]] = {
+    "an entropy": (
+        lambda a: a["explain"][0].update(entropy=math.nextafter(2.0, 3)),
+        0,
+        {"token_id": 1, "entropy": 2.0},
+        {"token_id": 1, "entropy": math.nextafter(2.0, 3)},
+    ),
+    "the number drawn": (
+        lambda a: a["explain"][2].update(uniform=0.5),
+        2,
+        {"token_id": 3, "uniform": None},
+        {"token_id": 3, "uniform": 0.5},
+    ),
+    "a stage": (
+        lambda a: a["explain"][0]["stages"].pop(),
+        0,
+        {
+            "token_id": 1,
+            "stage": {
+                "name": "model",
+                "candidates": 9,
+                "mass": 0.5,
+                "top": [{"token_id": 1, "probability": 0.5}],
+            },
+        },
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_explanations_are_compared(name: str) -> None:
+    edit, position, expected, found = EXPLAINED[name]
+
+    assert Difference("explain", 0, position, expected, found) == first_difference(
+        explained(), changed(edit, explained())
+    )
+
+
+def test_how_an_explained_token_is_written_does_not_matter() -> None:
+    assert None is first_difference(explained(), changed(lambda a: a["explain"][0].update(text="x"), explained()))
+
+
+def test_explanations_that_were_not_recorded_are_not_compared() -> None:
+    assert None is first_difference(answer(), explained())
+
+
 def test_the_sign_of_zero_is_a_bit() -> None:
     zero = changed(lambda a: a["logprobs"][0].update(logprob=0.0))
 
@@ -234,6 +292,13 @@ def test_a_difference_has_its_reason(name: str) -> None:
     other["token_ids"][0] = 9
 
     assert reasons == judge(answer(), other).reasons
+
+
+def test_a_record_that_contradicts_itself_says_so_and_blames_no_default() -> None:
+    other = changed(lambda a: a["parameters"].update(temperature=0.7))
+    other["token_ids"][0] = 9
+
+    assert ("contradictory_record",) == judge(answer(), other, contradictory=True).reasons
 
 
 def test_all_reasons_are_told() -> None:

@@ -191,7 +191,7 @@ def another_model_of(record: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_request_that_another_model_took_and_this_one_does_not_is_a_verdict(client: Client) -> None:
     record = another_model_of(recorded(client))
-    record["request"]["max_new_tokens"] = 100
+    record["request"]["max_new_tokens"] = record["answer"]["parameters"]["max_new_tokens"] = 100
 
     result = replayed(client, record)
 
@@ -217,6 +217,15 @@ def test_a_constraint_is_part_of_what_made_an_answer(client: Client) -> None:
     answer = client.post("/replay", record)
 
     assert (422, "request.max_new_tokens") == (answer.status, answer.error["param"])
+
+
+def test_an_explanation_too_few_is_refused(client: Client) -> None:
+    record = recorded(client, explain=True)
+    record["answer"]["explain"].pop()
+
+    answer = client.post("/replay", record)
+
+    assert (422, "answer.explain") == (answer.status, answer.error["param"])
 
 
 def without(record: Any, *path: Any) -> Any:

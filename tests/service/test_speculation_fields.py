@@ -70,3 +70,21 @@ def test_a_way_that_cannot_be_had_is_refused_by_name(model: ServedModel, fields:
         error.param,
         error.allowed,
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "message"),
+    [
+        (MODEL, {"speculation": "draft"}, "speculation draft needs a server started with --draft"),
+        (
+            NEARLY,
+            {"speculation": "prompt_lookup"},
+            "speculation prompt_lookup is available only at temperature 0 on this server's op set",
+        ),
+    ],
+)
+def test_a_refusal_says_what_is_needed(model: ServedModel, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        asked(model, **fields)
+
+    assert message == caught.value.message

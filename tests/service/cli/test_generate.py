@@ -1,18 +1,22 @@
 """`tane generate` as a person meets it: what is printed where, what is asked, and how it fails."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from model.decoding.constraint import ConstraintSpec
+from model.decoding.params import Explanation, Stage
 from service.cli.main import main
 from service.context import ServedModel
 from service.engine_info import EngineInfo
-from service.request import Event, GenerationRequest
+from service.request import Event, Finished, GenerationRequest, SpeculationReport, TokenRecord
 from service.settings import Settings
-from tests.fake_runtime import ENGINE_INFO, MODEL, Script, Silence, failing, plain
+from tests.fake_runtime import ENGINE_INFO, MODEL, Script, Silence, failing, finished, plain
 
 
 class FakeGenerator:
@@ -139,8 +143,13 @@ def test_every_option_reaches_the_request() -> None:
         "stop-token-id": 7,
         "logprobs": 4,
         "num-return": 2,
+        "repetition-penalty": 1.5,
+        "penalty-scope": "all",
+        "presence-penalty": -0.5,
+        "frequency-penalty": 0.75,
+        "speculation": "prompt_lookup",
     }
-    request = asked("hi", "--ignore-eos", *(f"--{name}={value}" for name, value in options.items()))
+    request = asked("hi", "--ignore-eos", "--explain", *(f"--{name}={value}" for name, value in options.items()))
 
     decoding = request.parameters
     assert decoding.logprobs is not None
@@ -156,8 +165,14 @@ def test_every_option_reaches_the_request() -> None:
         *decoding.stop_token_ids,
         decoding.logprobs.top,
         request.sample_count,
+        decoding.penalties.repetition,
+        decoding.penalties.scope,
+        decoding.penalties.presence,
+        decoding.penalties.frequency,
+        decoding.speculation,
     ]
     assert decoding.ignore_eos
+    assert decoding.explain
 
 
 def test_options_left_out_take_the_models_defaults() -> None:
@@ -167,10 +182,15 @@ def test_options_left_out_take_the_models_defaults() -> None:
 def test_settings_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TANE_THREADS", "3")
 
-    asked("hi", "--engine", "torch", "--model", "some.gguf")
+    asked("hi", "--engine", "torch", "--model", "some.gguf", "--draft", "small.gguf")
 
     settings = FakeGenerator.settings
-    assert ("some.gguf", "torch", 3) == (settings.model, settings.engine, settings.threads)
+    assert ("some.gguf", "small.gguf", "torch", 3) == (
+        settings.model,
+        settings.draft,
+        settings.engine,
+        settings.threads,
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,3 +245,109 @@ def test_beams_are_asked_for() -> None:
     parameters = FakeGenerator.request.parameters
     assert 0 == result.exit_code
     assert (3, 0.5, 1.0) == (parameters.beam_width, parameters.length_penalty, parameters.temperature)
+
+
+def searched(request: GenerationRequest) -> Sequence[Finished]:
+    event = finished(request, "sunrise")
+    texts = tuple(replace(text, logprob=-3.0, score=-0.5 - text.index) for text in event.completions)
+    return [replace(event, completions=texts, stopped="bound")]
+
+
+def test_beams_tell_their_scores_and_why_the_search_ended() -> None:
+    FakeGenerator.script = searched
+
+    result = generate("hi", "--beam-width", "3", "--num-return", "2", "--seed", "5")
+
+    assert result.stderr.endswith(" · seed 5 · length, length · score -0.500, -1.500 · stopped: bound\n")
+
+
+def test_guesses_that_were_kept_are_counted() -> None:
+    FakeGenerator.script = lambda request: [replace(finished(request, "sun"), speculation=SpeculationReport(9, 4))]
+
+    assert generate("hi").stderr.endswith("· 4 of 9 guesses kept\n")
+
+
+def test_an_explanation_has_a_row_for_each_token() -> None:
+    stage = Stage("model", candidates=123, mass=1.0, top=((5, 0.5),))
+    token = TokenRecord(5, explanation=Explanation(entropy=3.25, uniform=0.4127, stages=(stage,)))
+    FakeGenerator.script = lambda request: [
+        replace(event, completions=tuple(replace(text, tokens=(token,)) for text in event.completions))
+        for event in [finished(request, "sun")]
+    ]
+
+    (row,) = [line for line in generate("hi", "--explain").stdout.splitlines() if "3.250" in line]
+
+    assert "0.4127" in row
+    assert "model 123" in row
+
+
+def test_a_file_of_json_is_a_constraint(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "integer"}')
+
+    constraint = asked("hi", "--json-schema", str(tmp_path / "schema.json")).constraint
+
+    assert constraint is not None
+    assert ConstraintSpec.json_schema({"type": "integer"}) == constraint.spec
+
+
+def test_a_file_of_a_grammar_is_a_constraint(tmp_path: Path) -> None:
+    (tmp_path / "grammar.lark").write_text('start: "a"')
+
+    constraint = asked("hi", "--grammar", str(tmp_path / "grammar.lark")).constraint
+
+    assert constraint is not None
+    assert ConstraintSpec.grammar('start: "a"') == constraint.spec
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spec"),
+    [
+        (("--regex", "a+"), ConstraintSpec.regex("a+")),
+        (("--choice", "yes", "--choice", "no"), ConstraintSpec.choice(("yes", "no"))),
+    ],
+)
+def test_an_expression_and_texts_to_choose_from_are_constraints(
+    arguments: tuple[str, ...], spec: ConstraintSpec
+) -> None:
+    constraint = asked("hi", *arguments).constraint
+
+    assert constraint is not None
+    assert spec == constraint.spec
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "message"),
+    [
+        ("--json-schema", b"{", "is not valid JSON"),
+        ("--json-schema", b"5", "constraint.json_schema must be"),
+        ("--json-schema", None, "cannot be read: No such file or directory"),
+        ("--grammar", b"a\xff", "is not UTF-8 at byte 1"),
+        ("--grammar", None, "cannot be read: No such file or directory"),
+        ("--grammar", b"start", "constraint.grammar: line 1"),
+    ],
+)
+def test_a_file_that_is_no_constraint_is_told(tmp_path: Path, option: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+
+    result = generate("hi", option, str(tmp_path / "file"))
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert message in result.stderr
+
+
+def test_two_kinds_of_constraint_are_refused_in_the_servers_words() -> None:
+    result = generate("hi", "--regex", "a", "--choice", "b")
+
+    assert (2, "Error: only one kind of constraint may be given\n") == (result.exit_code, result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("option", "default"),
+    [("--length-penalty", "0.0"), ("--min-new-tokens", "0"), ("--ignore-eos", "false"), ("--speculation", "auto")],
+)
+def test_help_shows_every_default(option: str, default: str) -> None:
+    text = " ".join(generate("--help").stdout.split())
+
+    about = text[text.index(f" {option} ") :].partition(" --")[2].partition(" --")[0]
+    assert f"[default: {default}]" in about

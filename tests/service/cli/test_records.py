@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import click
@@ -83,10 +84,16 @@ def test_a_record_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
     assert (tmp_path / "other").stat().st_mode == (tmp_path / "r").stat().st_mode
 
 
-@pytest.mark.parametrize("place", [".", "missing/r"])
-def test_a_place_that_can_hold_no_file_is_refused(tmp_path: Path, place: str) -> None:
-    with pytest.raises(Unusable, match="is a folder, or lies in one that is not there"):
-        RecordFile(tmp_path / place, append=True)
+def test_a_folder_is_no_place_for_a_record(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"is a folder$"):
+        RecordFile(tmp_path, append=True)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        Unusable, match=f"cannot be written: there is no folder {re.escape(str(tmp_path / 'missing'))}$"
+    ):
+        RecordFile(tmp_path / "missing" / "r", append=True)
 
 
 def test_each_line_is_a_record(tmp_path: Path) -> None:
