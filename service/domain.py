@@ -25,6 +25,8 @@ from service.supported import GENERATE_VALUES, refuse_unsupported
 
 DEFAULT_NEW_TOKENS = 256
 MAX_STOP_BYTES = 128
+MAX_EXPLAINED_TOKENS = 4096
+"""An explanation takes some kilobytes, which are kept until the answer is sent."""
 MAX_REASON_LENGTH = 200
 DRAWN_SEED_BITS = 53
 """A drawn seed is exact as a float64, which is all that some JSON readers know."""
@@ -64,13 +66,7 @@ def read_generate(
         )
     field, prompt_ids = _prompt(body, model)
     new_tokens = _new_tokens(body, field, len(prompt_ids), context_length, default_new_tokens)
-    if body.min_new_tokens > new_tokens:
-        raise InvalidField(
-            f"min_new_tokens is above max_new_tokens, which is {new_tokens}",
-            code="invalid_combination",
-            param="min_new_tokens",
-            allowed={"minimum": 0, "maximum": new_tokens},
-        )
+    _check_lengths(body, new_tokens)
     constraint = None if body.constraint is None else compile_constraint(body, body.constraint, model, new_tokens)
     request = GenerationRequest(
         id=request_id,
@@ -84,6 +80,24 @@ def read_generate(
         constraint=constraint,
     )
     return Asked(request, _effective(body, request, model.name))
+
+
+def _check_lengths(body: GenerateRequest, new_tokens: int) -> None:
+    if body.min_new_tokens > new_tokens:
+        raise InvalidField(
+            f"min_new_tokens is above max_new_tokens, which is {new_tokens}",
+            code="invalid_combination",
+            param="min_new_tokens",
+            allowed={"minimum": 0, "maximum": new_tokens},
+        )
+    if body.explain and new_tokens * body.num_return > MAX_EXPLAINED_TOKENS:
+        raise InvalidField(
+            f"explain tells of at most {MAX_EXPLAINED_TOKENS} tokens, and max_new_tokens times num_return is "
+            f"{new_tokens * body.num_return}",
+            code="invalid_combination",
+            param="explain",
+            allowed={"max_tokens": MAX_EXPLAINED_TOKENS},
+        )
 
 
 def _check_tokens(body: GenerateRequest, vocabulary_size: int) -> None:

@@ -26,7 +26,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "asyncio": CONCURRENCY,
     "threading": CONCURRENCY,
     "queue": CONCURRENCY,
-    "concurrent": (),
+    "concurrent": ("service/exchange.py",),
     "multiprocessing": (),
     "torch": (
         "model/ops/torch_*.py",

@@ -131,22 +131,6 @@ def test_log_probabilities_of_the_prompt_reach_the_request() -> None:
     assert LogprobOptions(prompt=True) == asked.parameters.logprobs
 
 
-@pytest.mark.parametrize("name", ["259", "-1", "01", "+1", " 1", "1.0", "x", "", "١", "9" * 5000])
-def test_a_bias_of_what_is_no_token_id_is_refused(name: str) -> None:
-    error = error_of({**BASE, "logit_bias": {name: 1.0}})
-
-    assert (422, "out_of_range", "logit_bias") == (error.status, error.code, error.param)
-
-
-def test_bans_must_leave_a_token_that_goes_on() -> None:
-    most = TOKENIZER.vocabulary_size - 1
-    assert request_of({**BASE, "banned_token_ids": list(range(most))})
-
-    error = error_of({**BASE, "banned_token_ids": list(range(most)), "stop_token_ids": [most]})
-
-    assert ("invalid_combination", "banned_token_ids") == (error.code, error.param)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [(path, value) for path, values in GENERATE_VALUES.items() for value in values if "." not in path],
