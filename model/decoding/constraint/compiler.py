@@ -20,10 +20,13 @@ from model.decoding.constraint.completion import (
     Found,
     GrammarCompletion,
     GrammarExhaustedError,
+    Hints,
 )
 from model.decoding.constraint.errors import ConstraintError
+from model.decoding.constraint.example import MAX_CHARACTERS, example_of
 from model.decoding.constraint.grammar import MAX_LEXER_STATES, Grammar
 from model.decoding.constraint.mask import TokenMask
+from model.decoding.constraint.messages import TOO_COMPLEX, TOO_LONG
 from model.decoding.constraint.schema_rules import patterns_of
 from model.decoding.constraint.spec import ConstraintSpec
 from model.decoding.constraint.state import Constraint
@@ -36,10 +39,12 @@ FIRST_STEPS = 8000
 """Steps of the search for a first completion."""
 FITTING_STEPS, FITTING_CHANGES = 8000, 150
 """Bounds of the search for one that fits a limit."""
-MAX_HINTS, EXAMPLE_STEPS = 32, 200
+MAX_HINTS = 32
+EXAMPLE_STEPS, EXAMPLES_STEPS = 1500, 4000
+"""Of the search for a text that a schema's pattern matches, and for all of them together."""
 
 _LITERAL = re.compile(r'"((?:[^"\\\n]|\\.){1,64})"')
-_WORDS = re.compile(r"(?:[A-Za-z0-9 _</>,;:!=-]|\\[^A-Za-z0-9]){1,64}")
+_WORDS = re.compile(r"(?:[A-Za-z0-9 _</>,;:!=-]|[^\x00-\x7f]|\\[^A-Za-z0-9]){1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +131,7 @@ class ConstraintCompiler:
         forces = not forbidden and self._spells_every_byte
         completion = self._completion(spec, self._spelling.without(forbidden))
         grammar = self._grammar(spec, forces=forces)
-        try:
-            first = completion.shortest(grammar.single_bytes(), Budget(FIRST_STEPS))
-        except GrammarExhaustedError:
-            first = None
-        if first is None or first.spelled.counts[0] >= NEVER:
-            code = "grammar_too_complex" if first is None else "invalid_combination"
-            raise ConstraintError("no text was found that fits it", code=code, field=spec.kind)
+        first = self._first(spec, completion, grammar.single_bytes())
         mask = TokenMask(len(self._vocabulary), self._silent | forbidden, self._eos_token_ids - forbidden)
         return CompiledConstraint(
             spec,
@@ -146,30 +145,57 @@ class ConstraintCompiler:
             _first=first,
         )
 
+    def _first(self, spec: ConstraintSpec, completion: Completion, state: LLMatcher) -> Found:
+        try:
+            first = completion.shortest(state, Budget(FIRST_STEPS))
+        except GrammarExhaustedError:
+            raise ConstraintError(TOO_COMPLEX, code="grammar_too_complex", field=spec.kind) from None
+        if first is None:
+            raise ConstraintError(
+                "the search for a text that fits it ended without one", code="no_completion_found", field=spec.kind
+            )
+        if first.spelled.counts[0] >= NEVER:
+            problem = "no text was found that fits it and that the allowed tokens spell"
+            raise ConstraintError(problem, code="invalid_combination", field=spec.kind)
+        return first
+
     def _grammar(self, spec: ConstraintSpec, *, forces: bool) -> Grammar:
         return Grammar(spec, self._token_vocabulary, self._byte_vocabulary, self._max_lexer_states, forces)
 
     def _completion(self, spec: ConstraintSpec, spelling: Spelling) -> Completion:
         if isinstance(spec.source, tuple):
             return ChoiceCompletion(spelling, [text.encode() for text in spec.source])
-        return GrammarCompletion(spelling, list(dict.fromkeys(self._hints(spec)))[:MAX_HINTS])
+        hints = list(dict.fromkeys(self._hints(spec)))[:MAX_HINTS]
+        example = example_of(spec.source) if spec.kind == "regex" else None
+        if example is not None and example.size > MAX_CHARACTERS:
+            raise ConstraintError(TOO_LONG, code="grammar_too_complex", field=spec.kind)
+        text = b"" if example is None else example.text.encode()
+        return GrammarCompletion(spelling, Hints.of(hints, spec.source.encode(), text))
 
     def _hints(self, spec: ConstraintSpec) -> Iterator[bytes]:
         """Texts that a free text may have to hold: the longest words of a grammar, examples of a schema's patterns."""
         if spec.kind == "json_schema":
-            for pattern in islice(patterns_of(json.loads(str(spec.source))), MAX_HINTS):
-                if (example := self._example(pattern)) is not None:
+            patterns = dict.fromkeys(patterns_of(json.loads(str(spec.source))))
+            left = EXAMPLES_STEPS
+            for pattern in islice(patterns, MAX_HINTS):
+                budget = Budget(min(EXAMPLE_STEPS, left))
+                left -= budget.steps
+                example = self._example(pattern, budget)
+                left += budget.steps
+                if example is not None:
                     yield json.dumps(example.decode(errors="replace"), ensure_ascii=False)[1:-1].encode()
             return
         words = (_LITERAL if spec.kind == "grammar" else _WORDS).findall(str(spec.source))
         for word in sorted((re.sub(r"\\(.)", r"\1", word) for word in words), key=len, reverse=True):
             yield word.encode()
 
-    def _example(self, pattern: str) -> bytes | None:
-        """A text that matches; None when the pattern is wrong, or none is found at once."""
+    def _example(self, pattern: str, budget: Budget) -> bytes | None:
+        """A text that matches, or may; None when the pattern is wrong, or none is found at once."""
+        if (example := example_of(pattern)) is not None:
+            return example.text.encode()
         try:
             state = self._grammar(ConstraintSpec("regex", pattern), forces=True).single_bytes()
-            found = GrammarCompletion(self._spelling).shortest(state, Budget(EXAMPLE_STEPS))
+            found = GrammarCompletion(self._spelling, Hints.of((), pattern.encode())).shortest(state, budget)
         except (ConstraintError, GrammarExhaustedError):
             return None
         return None if found is None else found.spelled.text

@@ -9,6 +9,8 @@ from model.decoding.constraint.errors import ConstraintError
 from model.decoding.constraint.spec import ConstraintSpec
 
 MAX_REASON = 160
+TOO_LONG = "its shortest text is longer than any text may be"
+TOO_COMPLEX = "it takes more work than a grammar may"
 
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 _REGEX_REASON = re.compile(r"^error: (.*)$", re.MULTILINE)
@@ -30,8 +32,7 @@ def compile_error(spec: ConstraintSpec, message: str) -> ConstraintError:
     if spec.kind == "regex" and (caret := _REGEX_CARET.search(message)):
         line, column = 1, len(caret[1]) + 1
     if _TOO_COMPLEX.search(message):
-        problem = "it takes more work than a grammar may"
-        return ConstraintError(problem, code="grammar_too_complex", field=spec.kind, line=line, column=column)
+        return ConstraintError(TOO_COMPLEX, code="grammar_too_complex", field=spec.kind, line=line, column=column)
     return ConstraintError(_reason(reason), code="invalid_grammar", field=spec.kind, line=line, column=column)
 
 
