@@ -141,10 +141,11 @@ class _Walker:
         until = budget.steps - min(steps, budget.steps)
         while budget.steps > until:
             budget.steps -= 1
-            self._take(bytes(self._matcher.compute_ff_tokens()))
+            certain = bytes(self._matcher.compute_ff_tokens())
+            self._take(certain)
             if self._matcher.is_accepting():
                 return _Walk(bytes(self._text), tuple(self._decisions))
-            if len(self._text) > MAX_BYTES or not self._choose(budget):
+            if len(self._text) > MAX_BYTES or not self._choose(certain, budget):
                 return None
         return None
 
@@ -155,14 +156,15 @@ class _Walker:
         if not self._matcher.consume_tokens(list(some)):
             raise GrammarExhaustedError
 
-    def _choose(self, budget: Budget) -> bool:
+    def _choose(self, certain: bytes, budget: Budget) -> bool:
         allowed = _allowed(self._matcher)
         wide = allowed.bit_count() >= WIDE
         visit = self._visits.get(allowed, 0)
         self._visits[allowed] = visit + 1
         self._turns = self._turns + 1 if allowed == self._last else 0
         self._last = allowed
-        if (wide or self._text.endswith(b'"')) and not self._turns and (hint := self._hint(allowed, first=not visit)):
+        _, opened, begun = certain.rpartition(b'"')
+        if (wide or opened) and not self._turns and (hint := self._hint(allowed, begun, first=not visit)):
             self._take(hint)
             return True
         choices = _ordered(allowed, self._preference.wide if wide else self._preference.narrow)
@@ -209,14 +211,15 @@ class _Walker:
         self._matcher.rollback(1)
         return _END if accepting else allowed
 
-    def _hint(self, allowed: int, *, first: bool) -> bytes | None:
+    def _hint(self, allowed: int, begun: bytes, *, first: bool) -> bytes | None:
         """A text that the grammar names and that leads somewhere new; or, in a string that may not be closed here and
-        that looks like one before, elsewhere."""
+        that looks like one before, elsewhere. `begun` is certain, and may be the beginning of such a text."""
         if not first and allowed >> _QUOTE & 1:
             return None
         seen = (0, *self._visits) if first else (0, allowed)
-        for hint in self._hints.texts:
-            if self._matcher.validate_tokens(list(hint)) < len(hint):
+        for text in self._hints.texts:
+            hint = text.removeprefix(begun)
+            if not hint or self._matcher.validate_tokens(list(hint)) < len(hint):
                 continue
             matcher = self._matcher.deep_copy()
             matcher.consume_tokens(list(hint))
