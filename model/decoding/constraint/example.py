@@ -13,6 +13,7 @@ MAX_NESTING = 64
 _QUANTIFIER = re.compile(r"(?:[*?]|\+|\{([0-9]{0,9})(?:,[0-9]{0,9})?\})\??")
 _GROUP = re.compile(r"\(\?(?:[imsuU-]*([:)])|P?<[A-Za-z_][A-Za-z0-9_]*>)")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\\[])*\]", re.DOTALL)
+_TOKEN = re.compile(rf"\\.|{_CLASS.pattern}", re.DOTALL)
 _CODE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})")
 _SET_OPERATOR = re.compile(r"&&|--|\|\||~~")
 _PREFERRED = "aA1 -.,:/_@\n\t" + "".join(map(chr, range(0x21, 0x7F))) + "éß中🌱"
@@ -111,6 +112,25 @@ class _Reader:
             raise _UnknownError
         self.place += 1
         return inner
+
+
+def without_controls(pattern: str) -> str:
+    """The pattern with classes that hold no control characters where they hold others but no quote or no backslash.
+
+    In a JSON string the library would let an escaped quote, or backslash, pass for one of such a class.
+    """
+    return _TOKEN.sub(lambda found: _without_controls(found[0]), pattern)
+
+
+def _without_controls(token: str) -> str:
+    if not token.startswith("[") or _SET_OPERATOR.search(token):
+        return token
+    try:
+        matches = re.compile(token).fullmatch
+    except re.error:
+        return token
+    leaks = matches("\x01") and not (matches('"') and matches("\\"))
+    return rf"[{token}&&[^\x00-\x1f]]" if leaks else token
 
 
 def _member(group: str) -> str:

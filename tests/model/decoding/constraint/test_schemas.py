@@ -1,6 +1,7 @@
 """Documents drawn at random from a schema's masks, against an independent validator."""
 
 import json
+import re
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -165,3 +166,15 @@ def test_a_format_counts_wherever_a_schema_stands_and_nowhere_else() -> None:
     assert constraint.accepts(TINY.encode('{"default":"2023-02-28","format":{"format":"date"}')) == len(
         TINY.encode('{"default":"2023-02-28","format":{"format":"date"}')
     )
+
+
+@pytest.mark.parametrize(
+    "class_", ['[^"]', r"[^\\]", r'[^"\\]', r'[^"\n]', r'[^\]"]', r"[\x00-!#-\U0010ffff]", "[^a]", r'["\n]', "[a-z]"]
+)
+@pytest.mark.parametrize("character", ['"', "\\", "b", "]"])
+def test_a_class_of_a_pattern_means_the_same_inside_a_string(class_: str, character: str) -> None:
+    schema = {"type": "string", "pattern": f"^x{class_}y$"}
+    constraint = TINY_COMPILER.compile(ConstraintSpec.json_schema(schema)).begin(100)
+    drafts = TINY.encode(json.dumps(f"x{character}y"))
+
+    assert (re.fullmatch(class_, character) is not None) is (len(drafts) == constraint.accepts(drafts))
