@@ -6,7 +6,7 @@ too complex is refused after a bounded amount of work.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -30,6 +30,7 @@ from model.decoding.constraint.messages import TOO_COMPLEX, TOO_LONG
 from model.decoding.constraint.schema_rules import patterns_of
 from model.decoding.constraint.spec import ConstraintSpec
 from model.decoding.constraint.state import Constraint
+from model.decoding.constraint.usual import UsualSpellings
 from model.decoding.constraint.vocabulary import NEVER, Spelling, Tokenizer, byte_vocabulary, token_vocabulary
 
 CONSTRAINT_VERSION = f"1-llguidance-{llguidance.__version__}"
@@ -62,6 +63,7 @@ class CompiledConstraint:
     _bytes: LLMatcher = field(compare=False, repr=False)
     _mask: TokenMask = field(compare=False, repr=False)
     _vocabulary: Sequence[bytes] = field(compare=False, repr=False)
+    _usual: UsualSpellings = field(compare=False, repr=False)
     _completion: Completion = field(compare=False, repr=False)
     _first: Found = field(compare=False, repr=False)
 
@@ -73,6 +75,7 @@ class CompiledConstraint:
             single_bytes=self._bytes.deep_copy(),
             mask=self._mask,
             vocabulary=self._vocabulary,
+            usual=self._usual,
             completion=self._completion,
             witness=self.fitting(max_new_tokens),
             max_new_tokens=max_new_tokens,
@@ -120,7 +123,11 @@ class ConstraintCompiler:
         self._token_vocabulary = token_vocabulary(tokenizer)
         self._byte_vocabulary = byte_vocabulary()
         self._spelling = Spelling(self._vocabulary, self._silent)
-        self._spells_every_byte = all(self._spelling.spell(bytes([byte])).counts[0] < NEVER for byte in range(256))
+        # The bytes that no token holds can never be certain: no completion has them.
+        self._spells_every_byte = all(
+            self._spelling.spell(bytes([byte])).counts[0] < NEVER for byte in self._spelling.bytes_held
+        )
+        self._encode = tokenizer.encode
 
     def compile(self, spec: ConstraintSpec, banned: Sequence[int] = ()) -> CompiledConstraint:
         """Raises ConstraintError when the grammar is wrong, too complex or empty, or cannot do without `banned`."""
@@ -132,6 +139,7 @@ class ConstraintCompiler:
         completion = self._completion(spec, self._spelling.without(forbidden))
         grammar = self._grammar(spec, forces=forces)
         first = self._first(spec, completion, grammar.single_bytes())
+        usual = UsualSpellings(self._usual(spec.source) if forces and isinstance(spec.source, tuple) else ())
         mask = TokenMask(len(self._vocabulary), self._silent | forbidden, self._eos_token_ids - forbidden)
         return CompiledConstraint(
             spec,
@@ -141,6 +149,7 @@ class ConstraintCompiler:
             _bytes=grammar.single_bytes(),
             _mask=mask,
             _vocabulary=self._vocabulary,
+            _usual=usual,
             _completion=completion,
             _first=first,
         )
@@ -161,6 +170,15 @@ class ConstraintCompiler:
 
     def _grammar(self, spec: ConstraintSpec, *, forces: bool) -> Grammar:
         return Grammar(spec, self._token_vocabulary, self._byte_vocabulary, self._max_lexer_states, forces)
+
+    def _usual(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        for text in texts:
+            if self._spelling.bytes_held.issuperset(text.encode()):
+                spelling = self._encode(text)
+                if self._silent.isdisjoint(spelling) and b"".join(map(self._vocabulary.__getitem__, spelling)) == (
+                    text.encode()
+                ):
+                    yield spelling
 
     def _completion(self, spec: ConstraintSpec, spelling: Spelling) -> Completion:
         if isinstance(spec.source, tuple):

@@ -320,20 +320,67 @@ def test_other_sequences_change_nothing_however_much_they_met() -> None:
     assert alone == crowd[-1]
 
 
-def test_a_grammar_that_gives_up_fails_and_never_ends() -> None:
+def crowded(limit: int) -> Constraint:
     """Each letter is one more state, and there is no room for so many."""
-    constraint = (
-        ConstraintCompiler(TOKENIZER, max_lexer_states=100).compile(ConstraintSpec.regex("a{0,500}")).begin(400)
-    )
-    (a,) = TOKENIZER.encode("a")
-    taken = []
-    while constraint.left and not constraint.failed:
-        constraint.mask()
-        taken.append(constraint.settle(a, constraint.left))
-        constraint.advance(taken[-1])
+    return ConstraintCompiler(TOKENIZER, max_lexer_states=100).compile(ConstraintSpec.regex("a{0,500}b")).begin(limit)
 
-    assert constraint.failed
-    assert {a} == set(taken)
+
+def test_a_text_ends_and_conforms_though_its_grammar_gives_up() -> None:
+    constraint = crowded(400)
+    (a,) = TOKENIZER.encode("a")
+    ids = []
+    while constraint.left and not constraint.ended:
+        allowed = allowed_ids(constraint.mask())
+        ids.append(constraint.settle(a if a in allowed else int(allowed[0]), constraint.left))
+        constraint.advance(ids[-1])
+        assert not constraint.failed
+
+    assert END == ids[-1]
+    assert len(ids) < 400
+    assert re.fullmatch("a{0,500}b", text_of(TOKENIZER, ids[:-1]))
+
+
+def test_a_grammar_that_gave_up_is_back_before_the_token_where_it_did() -> None:
+    constraint = crowded(400)
+    (a,) = TOKENIZER.encode("a")
+    masks = []
+    while a in allowed_ids(constraint.mask()):
+        masks.append(constraint.mask().tolist())
+        constraint.advance(constraint.settle(a, constraint.left))
+    constraint.advance(constraint.settle(a, constraint.left))
+
+    constraint.rollback(3)
+
+    assert masks[-2] == constraint.mask().tolist()
+
+
+def test_a_choice_is_spelled_as_the_tokenizer_spells_it() -> None:
+    texts = ("hello world", "help", "123")
+    chosen = COMPILER.compile(ConstraintSpec.choice(texts))
+    spelled = {tuple(TOKENIZER.encode(text)) for text in texts}
+
+    assert spelled == {tuple(i for i in random_ids(chosen, 20, seed) if i != END) for seed in range(20)}
+
+
+def test_a_choice_that_needs_another_spelling_to_fit_gets_it() -> None:
+    """The tokenizer knows no rule that makes the last token."""
+    vocabulary = tiny_vocabulary(user_defined=("abcde",))
+    tokenizer = Tokenizer(replace(vocabulary, user_defined_token_ids=frozenset()))
+
+    ids = random_ids(ConstraintCompiler(tokenizer).compile(ConstraintSpec.choice(("abcde",))), 1, 0)
+
+    assert [tokenizer.vocabulary_size - 1] == ids
+
+
+def test_certain_text_is_spelled_usually_by_a_vocabulary_that_lacks_some_bytes() -> None:
+    vocabulary = tiny_vocabulary()
+    lacking = {"Ä", "Ć"}
+    tokenizer = Tokenizer(replace(vocabulary, tokens=tuple(t for t in vocabulary.tokens if t not in lacking)))
+    certain = ConstraintCompiler(tokenizer).compile(ConstraintSpec.regex("hello world[0-9]"))
+
+    for seed in range(5):
+        ids = random_ids(certain, 20, seed)
+        assert tokenizer.encode("hello world") == ids[: len(tokenizer.encode("hello world"))]
 
 
 def test_a_vocabulary_that_cannot_spell_every_byte_is_used_without_its_encoder() -> None:

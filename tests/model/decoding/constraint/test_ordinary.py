@@ -1,4 +1,4 @@
-"""What people usually write is accepted and kept: regular expressions of many kinds, and schemas that are only large."""
+"""What people usually write is accepted and kept: regular expressions of many kinds, and schemas that are large."""
 
 import json
 import re
