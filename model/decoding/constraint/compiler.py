@@ -27,7 +27,7 @@ from model.decoding.constraint.example import MAX_CHARACTERS, example_of
 from model.decoding.constraint.grammar import MAX_LEXER_STATES, Grammar
 from model.decoding.constraint.mask import TokenMask
 from model.decoding.constraint.messages import TOO_COMPLEX, TOO_LONG
-from model.decoding.constraint.schema_rules import patterns_of
+from model.decoding.constraint.schema_rules import parts_of, patterns_of
 from model.decoding.constraint.spec import ConstraintSpec
 from model.decoding.constraint.state import Constraint
 from model.decoding.constraint.usual import UsualSpellings
@@ -41,6 +41,8 @@ FIRST_STEPS = 8000
 FITTING_STEPS, FITTING_CHANGES = 8000, 150
 """Bounds of the search for one that fits a limit."""
 MAX_HINTS = 32
+MAX_PLACES = 40
+"""Parts of a schema that are compiled by themselves to tell which is wrong."""
 EXAMPLE_STEPS, EXAMPLES_STEPS = 1500, 4000
 """Of the search for a text that a schema's pattern matches, and for all of them together."""
 
@@ -138,7 +140,11 @@ class ConstraintCompiler:
         forces = not forbidden and self._spells_every_byte
         completion = self._completion(spec, self._spelling.without(forbidden))
         grammar = self._grammar(spec, forces=forces)
-        first = self._first(spec, completion, grammar.single_bytes())
+        try:
+            state = grammar.single_bytes()
+        except ConstraintError as error:
+            raise self._placed(spec, error) from error
+        first = self._first(spec, completion, state)
         usual = UsualSpellings(self._usual(spec.source) if forces and isinstance(spec.source, tuple) else ())
         mask = TokenMask(len(self._vocabulary), self._silent | forbidden, self._eos_token_ids - forbidden)
         return CompiledConstraint(
@@ -153,6 +159,32 @@ class ConstraintCompiler:
             _completion=completion,
             _first=first,
         )
+
+    def _placed(self, spec: ConstraintSpec, error: ConstraintError) -> ConstraintError:
+        """The error at the part of a schema that has it by itself, the innermost of the first few."""
+        if spec.kind != "json_schema":
+            return error
+        schema = json.loads(str(spec.source))
+        for pattern, path in islice(patterns_of(schema, spec.kind), MAX_PLACES):
+            if (wrong := self._wrong(ConstraintSpec("regex", pattern))) is not None:
+                return wrong.at(path)
+        definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+        for part, path in reversed(list(islice(parts_of(schema, spec.kind), MAX_PLACES))):
+            alone = json.dumps(dict(part) | definitions, ensure_ascii=False)
+            wrong = self._wrong(ConstraintSpec("json_schema", alone))
+            if wrong is not None and wrong.problem == error.problem:
+                keyword = next(
+                    (name for name in ("oneOf", "allOf", "anyOf") if name in part and name in wrong.problem), ""
+                )
+                return error.at(f"{path}.{keyword}".rstrip("."))
+        return error
+
+    def _wrong(self, spec: ConstraintSpec) -> ConstraintError | None:
+        try:
+            self._grammar(spec, forces=True).single_bytes()
+        except ConstraintError as error:
+            return error
+        return None
 
     def _first(self, spec: ConstraintSpec, completion: Completion, state: LLMatcher) -> Found:
         try:
@@ -184,16 +216,24 @@ class ConstraintCompiler:
         if isinstance(spec.source, tuple):
             return ChoiceCompletion(spelling, [text.encode() for text in spec.source])
         hints = list(dict.fromkeys(self._hints(spec)))[:MAX_HINTS]
+        self._check_sizes(spec)
         example = example_of(spec.source) if spec.kind == "regex" else None
-        if example is not None and example.size > MAX_CHARACTERS:
-            raise ConstraintError(TOO_LONG, code="grammar_too_complex", field=spec.kind)
         text = b"" if example is None else example.text.encode()
         return GrammarCompletion(spelling, Hints.of(hints, spec.source.encode(), text))
+
+    def _check_sizes(self, spec: ConstraintSpec) -> None:
+        patterns = [(str(spec.source), str(spec.kind))] if spec.kind == "regex" else []
+        if spec.kind == "json_schema":
+            patterns = list(patterns_of(json.loads(str(spec.source)), spec.kind))
+        for pattern, path in patterns:
+            example = example_of(pattern)
+            if example is not None and example.size > MAX_CHARACTERS:
+                raise ConstraintError(TOO_LONG, code="grammar_too_complex", field=path)
 
     def _hints(self, spec: ConstraintSpec) -> Iterator[bytes]:
         """Texts that a free text may have to hold: the longest words of a grammar, examples of a schema's patterns."""
         if spec.kind == "json_schema":
-            patterns = dict.fromkeys(patterns_of(json.loads(str(spec.source))))
+            patterns = dict.fromkeys(pattern for pattern, _ in patterns_of(json.loads(str(spec.source)), spec.kind))
             left = EXAMPLES_STEPS
             for pattern in islice(patterns, MAX_HINTS):
                 budget = Budget(min(EXAMPLE_STEPS, left))

@@ -9,12 +9,14 @@ from model.decoding.constraint.errors import ConstraintError
 from model.decoding.constraint.spec import ConstraintSpec
 
 MAX_REASON = 160
+NO_BOUNDARIES = r"word boundaries such as \b are not supported"
 TOO_LONG = "its shortest text is longer than any text may be"
 TOO_COMPLEX = "it takes more work than a grammar may"
 
 _POSITION = re.compile(r"^(?:at )?(\d+)\((\d+)\): ")
 _REGEX_REASON = re.compile(r"^error: (.*)$", re.MULTILINE)
 _REGEX_CARET = re.compile(r"^    ( *)\^", re.MULTILINE)
+_BOUNDARY = re.compile(r"lookarounds not supported")
 _TOO_COMPLEX = re.compile(r"too (?:big|large|complex|many)|limit|fuel|TooComplex", re.IGNORECASE)
 _NO_TEXT = re.compile(r"NoExtension|Unsatisfiable|no tokens", re.IGNORECASE)
 _QUOTED = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|`[^`\n]*`")
@@ -29,8 +31,10 @@ def compile_error(spec: ConstraintSpec, message: str) -> ConstraintError:
     if position and spec.kind == "grammar":
         line, column = int(position[1]), int(position[2])
     reason = message[position.end() :] if position else message
-    if spec.kind == "regex" and (caret := _REGEX_CARET.search(message)):
+    if spec.kind == "regex" and (caret := _REGEX_CARET.search(message)) and len(caret[1]) < len(str(spec.source)):
         line, column = 1, len(caret[1]) + 1
+    if _BOUNDARY.search(message):
+        return ConstraintError(NO_BOUNDARIES, code="unsupported_value", field=spec.kind, line=line, column=column)
     if _TOO_COMPLEX.search(message):
         return ConstraintError(TOO_COMPLEX, code="grammar_too_complex", field=spec.kind, line=line, column=column)
     return ConstraintError(_reason(reason), code="invalid_grammar", field=spec.kind, line=line, column=column)
