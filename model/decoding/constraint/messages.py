@@ -6,6 +6,7 @@ Always: of the message only fixed phrases and positions are kept, and nothing of
 import re
 
 from model.decoding.constraint.errors import ConstraintError
+from model.decoding.constraint.schema_rules import KEYWORDS
 from model.decoding.constraint.spec import ConstraintSpec
 
 MAX_REASON = 160
@@ -44,5 +45,7 @@ def _reason(message: str) -> str:
     if regex := _REGEX_REASON.search(message):
         return regex[1][:MAX_REASON]
     message = message.removeprefix("failed to compile JSON schema: ")
-    first = _QUOTED.sub("…", message.partition("\n")[0])
+    if message.startswith("oneOf constraints"):
+        return "a oneOf of which more than one branch may hold is not supported"
+    first = _QUOTED.sub(lambda found: found[0] if found[0][1:-1] in KEYWORDS else "…", message.partition("\n")[0])
     return re.split(r"[:;.(\[]", first)[0].strip()[:MAX_REASON] or "it is not valid"

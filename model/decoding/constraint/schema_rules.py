@@ -50,6 +50,7 @@ _RULES = frozenset(
         "format",
         "maxItems",
         "maxLength",
+        "maxProperties",
         "maximum",
         "minItems",
         "minLength",
@@ -86,7 +87,7 @@ _ANNOTATIONS = frozenset(
     }
 )
 """What says something to readers, and nothing about which documents are valid: of JSON Schema and of OpenAPI."""
-_KNOWN = _RULES | _ANNOTATIONS | {*IN_MAPS, *IN_LISTS, *SINGLE, *_REFUSED}
+KEYWORDS = _RULES | _ANNOTATIONS | {*IN_MAPS, *IN_LISTS, *SINGLE, *_REFUSED}
 FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"})
 _NAME = re.compile(r"[A-Za-z0-9_$-]{1,64}")
 
@@ -158,7 +159,7 @@ def _check_part(part: Mapping[str, Any], path: str, line: int | None) -> None:
 def _check_known(part: Mapping[str, Any], path: str, line: int | None) -> None:
     """Extensions, named `x-…` by custom, are annotations too."""
     for keyword in part:
-        if keyword not in _KNOWN and not keyword.startswith("x-"):
+        if keyword not in KEYWORDS and not keyword.startswith("x-"):
             name = keyword if _NAME.fullmatch(keyword) else "?"
             raise ConstraintError(
                 "there is no such keyword, or it is not supported",

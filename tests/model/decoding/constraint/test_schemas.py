@@ -20,7 +20,7 @@ from tests.tiny_vocabulary import tiny_vocabulary
 
 TINY = Tokenizer(tiny_vocabulary())
 TINY_COMPILER = ConstraintCompiler(TINY)
-LIMIT = 400
+LIMIT = 1500
 
 
 @cache
@@ -58,7 +58,7 @@ def test_random_bytes_fill_random_schemas(seed: int) -> None:
     schema = random_schema(seed)
     compiled = TINY_COMPILER.compile(ConstraintSpec.json_schema(schema))
     # Far more than the least, so that most of the text is drawn and not forced.
-    limit = compiled.fitting(4000).spelled.counts[0] + 150
+    limit = compiled.fitting(4000).spelled.counts[0] + 60
 
     ids = random_ids(compiled, limit, seed)
 
@@ -74,7 +74,7 @@ def test_200_random_schemas_each_give_a_valid_document(default_model_path: Path,
         schema = random_schema(seed)
         compiled = compiler.compile(ConstraintSpec.json_schema(schema))
         shortest = compiled.fitting(LIMIT).spelled.counts[0]
-        for limit in (shortest, shortest + 5, 2 * shortest, LIMIT):
+        for limit in (shortest, shortest + 5, shortest + 200):
             ids = random_ids(compiled.renewed(), limit, seed)
             assert len(ids) <= limit
             check(schema, text_of(tokenizer, ids))
