@@ -33,7 +33,7 @@ from model.decoding.constraint.state import Constraint
 from model.decoding.constraint.usual import UsualSpellings
 from model.decoding.constraint.vocabulary import NEVER, Spelling, Tokenizer, byte_vocabulary, token_vocabulary
 
-CONSTRAINT_VERSION = f"1-llguidance-{llguidance.__version__}"
+CONSTRAINT_VERSION = f"2-llguidance-{llguidance.__version__}"
 """Changes with whatever may change a constrained text: the number with this package, the rest with the library."""
 
 FIRST_STEPS = 8000
