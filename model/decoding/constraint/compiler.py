@@ -13,15 +13,7 @@ from itertools import islice
 import llguidance
 from llguidance import LLMatcher
 
-from model.decoding.constraint.completion import (
-    Budget,
-    ChoiceCompletion,
-    Completion,
-    Found,
-    GrammarCompletion,
-    GrammarExhaustedError,
-    Hints,
-)
+from model.decoding.constraint.completion import ChoiceCompletion, Completion, Found, GrammarCompletion
 from model.decoding.constraint.errors import ConstraintError
 from model.decoding.constraint.example import MAX_CHARACTERS, example_of
 from model.decoding.constraint.grammar import MAX_LEXER_STATES, Grammar
@@ -32,6 +24,7 @@ from model.decoding.constraint.spec import ConstraintSpec
 from model.decoding.constraint.state import Constraint
 from model.decoding.constraint.usual import UsualSpellings
 from model.decoding.constraint.vocabulary import NEVER, Spelling, Tokenizer, byte_vocabulary, token_vocabulary
+from model.decoding.constraint.walk import Budget, GrammarExhaustedError, Hints
 
 CONSTRAINT_VERSION = f"2-llguidance-{llguidance.__version__}"
 """Changes with whatever may change a constrained text: the number with this package, the rest with the library."""

@@ -13,11 +13,12 @@ import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from model.decoding.constraint.completion import Budget, Completion, Found, GrammarExhaustedError
+from model.decoding.constraint.completion import Completion, Found
 from model.decoding.constraint.grammar import Grammar
 from model.decoding.constraint.mask import TokenMask
 from model.decoding.constraint.usual import UsualSpellings
 from model.decoding.constraint.vocabulary import BYTE_EOS, Spelled
+from model.decoding.constraint.walk import Budget, GrammarExhaustedError
 
 SETTLE_STEPS = 600
 """Steps of the search for another witness after a token."""

@@ -391,15 +391,3 @@ def test_a_vocabulary_that_cannot_spell_every_byte_is_used_without_its_encoder()
     ids = random_ids(ConstraintCompiler(smaller).compile(ConstraintSpec.choice(("zoo", "ape"))), 9, 0)
 
     assert "ape" == b"".join(map(smaller.token_bytes, ids)).decode()
-
-
-def test_a_fitted_constraint_begins_as_it_would_have() -> None:
-    schema = {"anyOf": [{"type": "string", "minLength": 20}, {"const": None}]}
-    constraint = COMPILER.compile(ConstraintSpec.json_schema(schema))
-
-    assert random_ids(constraint, 5, 2) == random_ids(constraint.fitted(5), 5, 2)
-
-
-def test_a_constraint_fitted_to_too_little_is_refused() -> None:
-    with pytest.raises(ConstraintError, match="at most 0 tokens"):
-        compiled("choice").fitted(0)
