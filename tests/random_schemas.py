@@ -25,9 +25,15 @@ WORDS = (
 
 
 def random_schema(seed: int) -> Schema:
-    """An object at the top, its parts at most three deep; one in four refers to a definition."""
+    """An object at the top, its parts at most three deep; one in four refers to a definition, one in six is wide, and
+    one in six holds a long array."""
     rng = random.Random(seed)
     schema = _object(rng, 3)
+    if seed % 6 == 4:
+        schema = _wide(rng)
+    if seed % 6 == 5:
+        schema["properties"]["rows"] = {"type": "array", "items": _row(rng), "minItems": rng.randint(5, 10)}
+        schema["required"] = [*schema.get("required", ()), "rows"]
     if rng.random() < 0.25:
         schema["properties"]["ref"] = {"$ref": "#/$defs/part"}
         schema["required"] = [*schema.get("required", ()), "ref"]
@@ -50,6 +56,22 @@ def _object(rng: random.Random, depth: int) -> Schema:
     if rng.random() < 0.7:
         schema["additionalProperties"] = rng.choice((False, False, {"type": "integer"}))
     return schema
+
+
+def _wide(rng: random.Random) -> Schema:
+    """Many required properties, each simple."""
+    names = [f"{rng.choice(WORDS)} {number}" for number in range(rng.randint(20, 40))]
+    return {
+        "type": "object",
+        "properties": {name: rng.choice((_string, _enum, _integer, _pattern))(rng, 0) for name in names},
+        "required": names,
+        "additionalProperties": False,
+    }
+
+
+def _row(rng: random.Random) -> Schema:
+    names = rng.sample(WORDS, 4)
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names}
 
 
 def _array(rng: random.Random, depth: int) -> Schema:

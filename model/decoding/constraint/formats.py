@@ -8,6 +8,7 @@ names of more than 253 characters.
 from collections.abc import Mapping
 from typing import Any
 
+from model.decoding.constraint.example import without_controls
 from model.decoding.constraint.schema_rules import IN_LISTS, IN_MAPS, SINGLE
 
 _YEAR = r"(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -40,13 +41,16 @@ def with_patterns(schema: Any) -> Any:
     if isinstance(named, str) and named in PATTERNS and "pattern" not in schema:
         del parts["format"]
         parts["pattern"] = PATTERNS[named]
+    if isinstance(pattern := parts.get("pattern"), str):
+        parts["pattern"] = without_controls(pattern)
     return parts
 
 
 def _with_patterns(keyword: str, part: Any) -> Any:
     """What stands at one keyword of a schema."""
     if keyword in IN_MAPS and isinstance(part, dict):
-        return {name: with_patterns(schema) for name, schema in part.items()}
+        rename = without_controls if keyword == "patternProperties" else str
+        return {rename(name): with_patterns(schema) for name, schema in part.items()}
     if keyword in (*IN_LISTS, *SINGLE) and isinstance(part, list):
         return [with_patterns(schema) for schema in part]
     return with_patterns(part) if keyword in SINGLE else part

@@ -39,6 +39,11 @@ class TokenMask:
             words |= self._ends
         return words
 
+    def among(self, words: NDArray[np.uint32], token_ids: Iterable[int]) -> NDArray[np.uint32]:
+        """Of a mask the tokens with these ids and those that end the text; all of it where there is none of these."""
+        some = words & bits_of(token_ids, self._vocabulary_size)
+        return some | (words & self._ends) if some.any() else words
+
     def only(self, token_id: int) -> NDArray[np.uint32]:
         """A mask of one token."""
         return bits_of([token_id], self._vocabulary_size)

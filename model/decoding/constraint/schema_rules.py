@@ -40,6 +40,55 @@ _REFUSED = (
     "unevaluatedProperties",
     "uniqueItems",
 )
+_RULES = frozenset(
+    {
+        "$ref",
+        "const",
+        "enum",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "pattern",
+        "required",
+        "type",
+    }
+)
+_ANNOTATIONS = frozenset(
+    {
+        "$anchor",
+        "$comment",
+        "$id",
+        "$schema",
+        "$vocabulary",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "default",
+        "deprecated",
+        "description",
+        "discriminator",
+        "example",
+        "examples",
+        "externalDocs",
+        "id",
+        "readOnly",
+        "title",
+        "writeOnly",
+        "xml",
+    }
+)
+"""What says something to readers, and nothing about which documents are valid: of JSON Schema and of OpenAPI."""
+KEYWORDS = _RULES | _ANNOTATIONS | {*IN_MAPS, *IN_LISTS, *SINGLE, *_REFUSED}
+FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"})
 _NAME = re.compile(r"[A-Za-z0-9_$-]{1,64}")
 
 Place = tuple[Any, str, int]
@@ -74,14 +123,20 @@ def check_schema(schema: Any, field: str, *, line: int | None = None) -> None:
         )
 
 
-def patterns_of(schema: Any) -> Iterator[str]:
-    """Every `pattern` in a schema that was checked, in its order."""
-    places: list[Place] = [(schema, "", 1)]
+def patterns_of(schema: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Every `pattern` in a schema that was checked and stands at `field`, and its path, in the schema's order."""
+    for part, path in parts_of(schema, field):
+        if "pattern" in part:
+            yield part["pattern"], f"{path}.pattern"
+
+
+def parts_of(schema: Any, field: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Every subschema that is an object, and its path: what stands around others before them."""
+    places: list[Place] = [(schema, field, 1)]
     while places:
         part, path, depth = places.pop()
         if isinstance(part, Mapping):
-            if isinstance(pattern := part.get("pattern"), str):
-                yield pattern
+            yield part, path
             places.extend(reversed(list(_subschemas(part, path, depth + 1))))
 
 
@@ -91,12 +146,43 @@ def _check_part(part: Mapping[str, Any], path: str, line: int | None) -> None:
             raise ConstraintError(
                 f"{keyword} is not supported", code="unsupported_value", field=f"{path}.{keyword}", line=line
             )
+    _check_known(part, path, line)
     _check_reference(part, path, line)
+    _check_texts(part, path, line)
     named = part.get("type", [])
     for name in [named] if isinstance(named, str) else named if isinstance(named, list) else [None]:
         if not isinstance(name, str) or name not in TYPES:
             raise ConstraintError("there is no such type", code="invalid_value", field=f"{path}.type", line=line)
     _check_least_properties(part, path, line)
+
+
+def _check_known(part: Mapping[str, Any], path: str, line: int | None) -> None:
+    """Extensions, named `x-…` by custom, are annotations too."""
+    for keyword in part:
+        if keyword not in KEYWORDS and not keyword.startswith("x-"):
+            name = keyword if _NAME.fullmatch(keyword) else "?"
+            raise ConstraintError(
+                "there is no such keyword, or it is not supported",
+                code="unsupported_value",
+                field=f"{path}.{name}",
+                line=line,
+            )
+
+
+def _check_texts(part: Mapping[str, Any], path: str, line: int | None) -> None:
+    if "enum" in part and not (isinstance(part["enum"], list | tuple) and part["enum"]):
+        raise ConstraintError(
+            "it must be a list of at least one value", code="invalid_value", field=f"{path}.enum", line=line
+        )
+    if "format" in part and part["format"] not in sorted(FORMATS):
+        raise ConstraintError(
+            f"supported formats are {', '.join(sorted(FORMATS))}",
+            code="unsupported_value",
+            field=f"{path}.format",
+            line=line,
+        )
+    if "pattern" in part and not isinstance(part["pattern"], str):
+        raise ConstraintError("it must be a string", code="invalid_value", field=f"{path}.pattern", line=line)
 
 
 def _check_reference(part: Mapping[str, Any], path: str, line: int | None) -> None:

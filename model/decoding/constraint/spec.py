@@ -83,6 +83,8 @@ class ConstraintSpec:
     def grammar(cls, lark: str) -> "ConstraintSpec":
         """Raises ConstraintError for a grammar that is too large, or whose language depends on more than its text."""
         _check_size("grammar", len(lark.encode()))
+        if not lark.strip():
+            raise ConstraintError("there must be a rule named start", code="empty", field="grammar")
         _check_lark(lark)
         return cls("grammar", lark)
 

@@ -2,7 +2,8 @@
 
 Knows token ids and what is left; draws nothing. Always: `_witness` completes the text so far, in tokens that are
 allowed and within what is left. A token is taken only if another witness is known after it; else the old one's next
-token is. So a text always ends, and conforms, whether it ends by an end token or at its limit.
+token is; and where the grammar gives up, by a limit of its own, all that follow are. So a text always ends, and
+conforms, whether it ends by an end token or at its limit.
 """
 
 from collections.abc import Sequence
@@ -12,10 +13,12 @@ import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from model.decoding.constraint.completion import Budget, Completion, Found, GrammarExhaustedError
+from model.decoding.constraint.completion import Completion, Found
 from model.decoding.constraint.grammar import Grammar
 from model.decoding.constraint.mask import TokenMask
+from model.decoding.constraint.usual import UsualSpellings
 from model.decoding.constraint.vocabulary import BYTE_EOS, Spelled
+from model.decoding.constraint.walk import Budget, GrammarExhaustedError
 
 SETTLE_STEPS = 600
 """Steps of the search for another witness after a token."""
@@ -68,6 +71,7 @@ class Constraint:
         single_bytes: LLMatcher,
         mask: TokenMask,
         vocabulary: Sequence[bytes],
+        usual: UsualSpellings,
         completion: Completion,
         witness: Found,
         max_new_tokens: int,
@@ -78,6 +82,7 @@ class Constraint:
         self._bytes = single_bytes
         self._mask = mask
         self._vocabulary = vocabulary
+        self._usual = usual
         self._completion = completion
         self._witness = Witness(witness)
         self._max_new_tokens = max_new_tokens
@@ -87,8 +92,8 @@ class Constraint:
 
     @property
     def failed(self) -> bool:
-        """Whether the grammar gave up, by a limit of its own: nothing that follows can be relied on."""
-        return self._exhausted
+        """Whether the grammar gave up, by a limit of its own, and the witness, which needs no grammar, is of no use."""
+        return self._exhausted and self._witness.count > self.left
 
     @property
     def left(self) -> int:
@@ -102,13 +107,16 @@ class Constraint:
 
     def mask(self) -> NDArray[np.uint32]:
         """The tokens that may come next: bit (id mod 32) of word (id div 32), ceil(vocabulary / 32) words, the caller's
-        own. Never empty: where bans leave nothing else it is the witness's next token."""
-        words = self._mask.of(self._tokens)
-        if self._tokens.is_error():
-            self._renew()
+        own. Never empty: where bans leave nothing else, or the grammar gave up, it is the witness's next token."""
+        if not self._exhausted:
             words = self._mask.of(self._tokens)
-            self._exhausted |= self._tokens.is_error()
-        return words if words.any() else self._mask.only(self._next_of_witness())
+            if self._tokens.is_error():
+                self._renew()
+                words = self._mask.of(self._tokens)
+                self._exhausted = self._tokens.is_error()
+            if words.any() and not self._exhausted:
+                return self._mask.among(words, self._usual.after(taken.token_id for taken in self._taken))
+        return self._mask.only(self._next_of_witness())
 
     def accepts(self, drafts: Sequence[int]) -> int:
         """How many of the drafted tokens, from the first on, the grammar allows after each other."""
@@ -116,18 +124,14 @@ class Constraint:
         drafted = list(drafts[:usable])
         if usable < len(drafts) and drafts[usable] in self._mask.ends:
             drafted.append(self._mask.end)
-        return self._tokens.validate_tokens(drafted) if drafted and not self.ended else 0
+        return self._tokens.validate_tokens(drafted) if drafted and not (self.ended or self._exhausted) else 0
 
     def settle(self, token_id: int, left: int) -> int:
         """The token to take where `token_id` was drawn from the mask: itself, or the witness's next one.
 
         `left`: tokens that may still be taken, this one included; equal to the property.
         """
-        try:
-            witness = self._after(token_id, left - 1)
-        except GrammarExhaustedError:
-            self._renew()
-            witness = self._after_renewal(token_id, left - 1)
+        witness = None if self._exhausted else self._tried(token_id, left - 1)
         if witness is None:
             token_id = self._next_of_witness()
             witness = self._witness.after(self._written(token_id)) or self._witness
@@ -147,7 +151,7 @@ class Constraint:
             settled = token_id, self._witness
         self._taken.append(_Taken(token_id, written, self._witness, self._exhausted))
         self._witness = settled[1]
-        if token_id not in self._mask.ends:
+        if token_id not in self._mask.ends and not self._exhausted:
             self._tokens.consume_token(token_id)
             self._bytes.consume_tokens(list(written))
             self._mend()
@@ -158,7 +162,12 @@ class Constraint:
             return
         self._settled = None
         back, self._taken = self._taken[-count:], self._taken[:-count]
+        was_exhausted = self._exhausted
         self._witness, self._exhausted = back[0].witness, back[0].exhausted
+        if was_exhausted:
+            if not self._exhausted:
+                self._renew()
+            return
         written = [taken.written for taken in back if taken.token_id not in self._mask.ends]
         self._tokens.rollback(len(written))
         self._bytes.rollback(sum(map(len, written)))
@@ -176,7 +185,7 @@ class Constraint:
         """An error is believed only when a fresh grammar repeats it: what other sequences did must change nothing."""
         if self._tokens.is_error() or self._bytes.is_error():
             self._renew()
-            self._exhausted |= self._tokens.is_error() or self._bytes.is_error()
+            self._exhausted = self._tokens.is_error() or self._bytes.is_error()
 
     def _renew(self) -> None:
         """Begin with fresh matchers, and take the text so far again."""
@@ -190,12 +199,16 @@ class Constraint:
                 self._bytes.compute_bitmask()
                 self._bytes.consume_token(byte)
 
-    def _after_renewal(self, token_id: int, left: int) -> Witness | None:
+    def _tried(self, token_id: int, left: int) -> Witness | None:
+        """As `_after`, with a fresh grammar where this one gives up."""
         try:
             return self._after(token_id, left)
         except GrammarExhaustedError:
             self._renew()
-            self._exhausted = True
+        try:
+            return self._after(token_id, left)
+        except GrammarExhaustedError:
+            self._renew()
             return None
 
     def _written(self, token_id: int) -> bytes:

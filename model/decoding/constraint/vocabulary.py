@@ -106,6 +106,7 @@ class Spelling:
                 self._ids.setdefault(written, token_id)
                 start = written[:2]
                 self._longest[start] = max(self._longest.get(start, 0), len(written))
+        self.bytes_held = frozenset(b"".join(self._ids))
 
     def without(self, banned: frozenset[int]) -> "Spelling":
         """The same without these ids. Takes no memory for the vocabulary again."""

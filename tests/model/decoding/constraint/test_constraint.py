@@ -13,7 +13,6 @@ from model.decoding.constraint import (
     ConstraintCompiler,
     ConstraintError,
     ConstraintSpec,
-    grammar,
 )
 from model.tokenizer import Tokenizer
 from tests.constrained import allowed_ids, draws, random_ids, text_of
@@ -321,65 +320,67 @@ def test_other_sequences_change_nothing_however_much_they_met() -> None:
     assert alone == crowd[-1]
 
 
-def test_a_long_text_outlives_what_its_siblings_met() -> None:
-    """Their shared lexer runs full; what each begins with then takes the whole text so far, however long it is."""
-    compiled = COMPILER.compile(ConstraintSpec.regex("(a|b)*a(a|b){24}"))
-    rng, letters = np.random.default_rng(0), [TOKENIZER.encode(letter)[0] for letter in "ab"]
-    siblings = [compiled.begin(2600) for _ in range(4)]
-
-    for _ in range(2500):
-        for each in siblings:
-            each.mask()
-            each.advance(each.settle(int(rng.choice(letters)), each.left))
-
-    assert [False] * 4 == [each.failed for each in siblings]
-
-
-def test_an_ambiguous_grammar_gives_up_before_its_steps_grow_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every token adds ways to read what came; no step may hold up the other texts."""
-    monkeypatch.setattr(grammar, "STEP_MAX_ITEMS", 300)
-    constraint = COMPILER.compile(ConstraintSpec.grammar('start: s\ns: "a" | s s | "b"\n')).begin(2000)
-    letter = TOKENIZER.encode("a")[0]
-    while constraint.left and not constraint.failed:
-        constraint.mask()
-        constraint.advance(constraint.settle(letter, constraint.left))
-
-    assert 50 < 2000 - constraint.left < 100
-
-
-def test_a_token_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the sampler does it: settle, take nothing back, and later advance."""
-    constraint = COMPILER.compile(ConstraintSpec.regex("[a-z]{9}")).begin(9)
-    asked: list[int] = []
-    after = Constraint._after
-
-    def counted(self: Constraint, token_id: int, left: int) -> Any:
-        asked.append(token_id)
-        return after(self, token_id, left)
-
-    monkeypatch.setattr(Constraint, "_after", counted)
-
-    token_id = constraint.settle(TOKENIZER.encode("q")[0], 9)
-    constraint.rollback(0)
-    constraint.advance(token_id)
-
-    assert [token_id] == asked
-
-
-def test_a_grammar_that_gives_up_fails_and_never_ends() -> None:
+def crowded(limit: int) -> Constraint:
     """Each letter is one more state, and there is no room for so many."""
-    constraint = (
-        ConstraintCompiler(TOKENIZER, max_lexer_states=100).compile(ConstraintSpec.regex("a{0,500}")).begin(400)
-    )
-    (a,) = TOKENIZER.encode("a")
-    taken = []
-    while constraint.left and not constraint.failed:
-        constraint.mask()
-        taken.append(constraint.settle(a, constraint.left))
-        constraint.advance(taken[-1])
+    return ConstraintCompiler(TOKENIZER, max_lexer_states=100).compile(ConstraintSpec.regex("a{0,500}b")).begin(limit)
 
-    assert constraint.failed
-    assert {a} == set(taken)
+
+def test_a_text_ends_and_conforms_though_its_grammar_gives_up() -> None:
+    constraint = crowded(400)
+    (a,) = TOKENIZER.encode("a")
+    ids = []
+    while constraint.left and not constraint.ended:
+        allowed = allowed_ids(constraint.mask())
+        ids.append(constraint.settle(a if a in allowed else int(allowed[0]), constraint.left))
+        constraint.advance(ids[-1])
+        assert not constraint.failed
+
+    assert END == ids[-1]
+    assert len(ids) < 400
+    assert re.fullmatch("a{0,500}b", text_of(TOKENIZER, ids[:-1]))
+
+
+def test_a_grammar_that_gave_up_is_back_before_the_token_where_it_did() -> None:
+    constraint = crowded(400)
+    (a,) = TOKENIZER.encode("a")
+    masks = []
+    while a in allowed_ids(constraint.mask()):
+        masks.append(constraint.mask().tolist())
+        constraint.advance(constraint.settle(a, constraint.left))
+    constraint.advance(constraint.settle(a, constraint.left))
+
+    constraint.rollback(3)
+
+    assert masks[-2] == constraint.mask().tolist()
+
+
+def test_a_choice_is_spelled_as_the_tokenizer_spells_it() -> None:
+    texts = ("hello world", "help", "123")
+    chosen = COMPILER.compile(ConstraintSpec.choice(texts))
+    spelled = {tuple(TOKENIZER.encode(text)) for text in texts}
+
+    assert spelled == {tuple(i for i in random_ids(chosen, 20, seed) if i != END) for seed in range(20)}
+
+
+def test_a_choice_that_needs_another_spelling_to_fit_gets_it() -> None:
+    """The tokenizer knows no rule that makes the last token."""
+    vocabulary = tiny_vocabulary(user_defined=("abcde",))
+    tokenizer = Tokenizer(replace(vocabulary, user_defined_token_ids=frozenset()))
+
+    ids = random_ids(ConstraintCompiler(tokenizer).compile(ConstraintSpec.choice(("abcde",))), 1, 0)
+
+    assert [tokenizer.vocabulary_size - 1] == ids
+
+
+def test_certain_text_is_spelled_usually_by_a_vocabulary_that_lacks_some_bytes() -> None:
+    vocabulary = tiny_vocabulary()
+    lacking = {"Ä", "Ć"}
+    tokenizer = Tokenizer(replace(vocabulary, tokens=tuple(t for t in vocabulary.tokens if t not in lacking)))
+    certain = ConstraintCompiler(tokenizer).compile(ConstraintSpec.regex("hello world[0-9]"))
+
+    for seed in range(5):
+        ids = random_ids(certain, 20, seed)
+        assert tokenizer.encode("hello world") == ids[: len(tokenizer.encode("hello world"))]
 
 
 def test_a_vocabulary_that_cannot_spell_every_byte_is_used_without_its_encoder() -> None:
@@ -390,15 +391,3 @@ def test_a_vocabulary_that_cannot_spell_every_byte_is_used_without_its_encoder()
     ids = random_ids(ConstraintCompiler(smaller).compile(ConstraintSpec.choice(("zoo", "ape"))), 9, 0)
 
     assert "ape" == b"".join(map(smaller.token_bytes, ids)).decode()
-
-
-def test_a_fitted_constraint_begins_as_it_would_have() -> None:
-    schema = {"anyOf": [{"type": "string", "minLength": 20}, {"const": None}]}
-    constraint = COMPILER.compile(ConstraintSpec.json_schema(schema))
-
-    assert random_ids(constraint, 5, 2) == random_ids(constraint.fitted(5), 5, 2)
-
-
-def test_a_constraint_fitted_to_too_little_is_refused() -> None:
-    with pytest.raises(ConstraintError, match="at most 0 tokens"):
-        compiled("choice").fitted(0)

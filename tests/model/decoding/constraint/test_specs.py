@@ -47,25 +47,18 @@ def with_part(part: Schema) -> Schema:
         ("regex", "(" * 3000 + "a" + ")" * 3000, "invalid_grammar"),
         ("regex", "a" * (MAX_SOURCE_BYTES["regex"] + 1), "too_long"),
         ("json_schema", {"$ref": "#"}, "invalid_grammar"),
-        (
-            "json_schema",
-            {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
-            "invalid_grammar",
-        ),
-        ("json_schema", ENDLESS, "grammar_too_complex"),
+        ("json_schema", ENDLESS, "no_completion_found"),
         ("json_schema", nested(100), "grammar_too_complex"),
         ("json_schema", {"enum": ["x" * 50] * 2000}, "too_long"),
         ("json_schema", {"type": "string", "enum": [1]}, "invalid_grammar"),
-        ("json_schema", {"type": "string", "format": "color"}, "invalid_grammar"),
-        ("json_schema", {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 5}]}, "invalid_grammar"),
-        ("json_schema", {"type": "array", "minItems": 1_000_000}, "grammar_too_complex"),
+        ("json_schema", {"type": "array", "minItems": 1_000_000}, "no_completion_found"),
         ("json_schema", {"type": "integer", "multipleOf": 1_000_003}, "grammar_too_complex"),
         ("json_schema", {"properties": {f"p{i}": {} for i in range(1001)}}, "grammar_too_complex"),
         ("choice", (), "empty"),
         ("choice", ("a", "b", "a"), "invalid_value"),
         ("choice", tuple(map(str, range(MAX_CHOICES + 1))), "too_many"),
         ("choice", ("a" * 40_000, "b" * 40_000), "too_long"),
-        ("grammar", "", "invalid_grammar"),
+        ("grammar", " \n", "empty"),
         ("grammar", "start: missing", "invalid_grammar"),
         ("grammar", 'start: "x', "invalid_grammar"),
         ("grammar", 'start: start "x"', "invalid_grammar"),
@@ -95,6 +88,16 @@ def test_a_constraint_that_cannot_be_used_is_refused(kind: str, value: Any, code
         ({"x-guidance": {"lenient": True}}, "unsupported_value", "x-guidance"),
         ({"type": "object", "minProperties": 3}, "unsupported_value", "minProperties"),
         ({"type": "integer", "multipleOf": 0}, "invalid_value", "multipleOf"),
+        ({"type": "string", "format": "color"}, "unsupported_value", "format"),
+        ({"type": "string", "format": "unknown"}, "unsupported_value", "format"),
+        ({"type": "string", "pattern": "ab("}, "invalid_grammar", "pattern"),
+        ({"type": "string", "pattern": r"\bfoo"}, "unsupported_value", "pattern"),
+        ({"type": "string", "pattern": "(x{1000}){1000}"}, "grammar_too_complex", "pattern"),
+        ({"type": "string", "pattern": 7}, "invalid_value", "pattern"),
+        ({"enum": []}, "invalid_value", "enum"),
+        ({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 5}]}, "invalid_grammar", "oneOf"),
+        ({"type": "string", "nullable": True}, "unsupported_value", "nullable"),
+        ({"type": "string", "minlength": 3}, "unsupported_value", "minlength"),
     ],
 )
 def test_a_refused_part_of_a_schema_is_named_by_its_path(part: Schema, code: str, place: str) -> None:
@@ -197,3 +200,68 @@ def test_equal_constraints_are_equal_once_compiled() -> None:
     assert COMPILER.compile(spec) == COMPILER.compile(ConstraintSpec.regex("a+"))
     assert COMPILER.compile(spec) != COMPILER.compile(ConstraintSpec.regex("a*"))
     assert COMPILER.compile(spec) != COMPILER.compile(spec, (5,))
+
+
+def test_the_innermost_part_that_nothing_fits_is_named() -> None:
+    schema = {"type": "object", "properties": {"a": {"minLength": 5, "maxLength": 2, "type": "string"}}}
+
+    error = refusal("json_schema", schema | {"required": ["a"]})
+
+    assert ("invalid_grammar", "constraint.json_schema.properties.a") == (error.code, error.param)
+
+
+def test_a_column_is_inside_the_pattern() -> None:
+    error = refusal("json_schema", with_part({"type": "string", "pattern": "[a-z]+ab("}))
+
+    assert (1, 9) == (error.line, error.column)
+
+
+@pytest.mark.parametrize("pattern", [r"\bfoo\b", r"\w+\b \w+", r"a\Bb"])
+def test_word_boundaries_are_refused_as_such(pattern: str) -> None:
+    error = refusal("regex", pattern)
+
+    assert ("unsupported_value", "constraint.regex", None) == (error.code, error.param, error.column)
+    assert "word boundaries" in str(error)
+
+
+def test_a_keyword_that_expects_a_number_is_named() -> None:
+    assert "'minLength'" in str(refusal("json_schema", {"type": "string", "minLength": "x"}))
+
+
+def test_a_schema_as_libraries_write_it_is_accepted() -> None:
+    """With titles, defaults, examples, discriminators and the rest that changes no document."""
+    cat = {
+        "type": "object",
+        "title": "Cat",
+        "properties": {"kind": {"const": "cat", "title": "Kind", "type": "string", "default": "cat"}},
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+    dog = {
+        "type": "object",
+        "title": "Dog",
+        "properties": {"kind": {"const": "dog", "title": "Kind", "type": "string"}},
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "https://example.org/pet.json",
+        "$defs": {"Cat": cat, "Dog": dog},
+        "title": "Pet",
+        "description": "An animal.",
+        "type": "object",
+        "properties": {
+            "pet": {
+                "anyOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}],
+                "discriminator": {"propertyName": "kind", "mapping": {"cat": "#/$defs/Cat", "dog": "#/$defs/Dog"}},
+            },
+            "since": {"type": "string", "format": "date", "examples": ["2020-02-02"], "deprecated": True},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "readOnly": True},
+            "key": {"type": "string", "writeOnly": True, "$comment": "secret", "x-order": 3},
+        },
+        "required": ["pet", "since", "note", "key"],
+        "additionalProperties": False,
+    }
+
+    assert COMPILER.compile(ConstraintSpec.json_schema(schema)).fitting(400)
