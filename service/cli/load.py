@@ -8,7 +8,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -51,6 +51,8 @@ class LoadPlan:
     warmup: int
     timeout_s: float
     ignore_eos: bool = True
+    tane_fields: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the body, where the server is Tane."""
 
     def requests_at(self, concurrency: int) -> int:
         return self.requests or max(8, 2 * concurrency)
@@ -191,6 +193,8 @@ class _Driver:
                 body["min_tokens"] = self.plan.output_tokens
         if self.server == "llama.cpp":
             body["cache_prompt"] = False
+        if self.server == "tane":
+            body |= self.plan.tane_fields
         return body
 
 

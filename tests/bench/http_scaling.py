@@ -41,8 +41,13 @@ def measure(
     }
 
 
-def level_of(url: str, streams: int, prompt: int, answer: int, *, seed: int) -> tuple[LevelReport, float]:
-    """So many streams at once, and this process's share of the processors' time meanwhile: 1 is one whole core."""
+def level_of(
+    url: str, streams: int, prompt: int, answer: int, *, seed: int, guesses: bool = False
+) -> tuple[LevelReport, float]:
+    """So many streams at once, and this process's share of the processors' time meanwhile: 1 is one whole core.
+
+    Without guesses, which make the text decide how fast it comes.
+    """
     plan = LoadPlan(
         url=url,
         model=None,
@@ -53,6 +58,7 @@ def level_of(url: str, streams: int, prompt: int, answer: int, *, seed: int) -> 
         seed=seed,
         warmup=0,
         timeout_s=TIMEOUT_S,
+        tane_fields={} if guesses else {"speculation": "off"},
     )
     started, cpu = time.perf_counter(), time.process_time()
     (level,) = asyncio.run(run_load(plan, lambda: None)).levels

@@ -19,10 +19,27 @@ from tests.bench.record import deliver, markdown_table, output_options
 from tests.bench.served import served
 
 NAME = "peers"
-OURS = "tane"
+OURS = "Tane"
+GUESSING = "Tane, guessing"
 ANSWER = 64
 STREAM_PROMPT = 64
 MILLISECONDS = 1000
+OTHER_PROMPTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where one is. Tane may guess tokens ahead; then the text decides how fast it comes."""
+
+    url: str
+    guesses: bool = False
+
+    def seed(self, seed: int) -> int:
+        """Both ways of Tane are one server, whose cache must hold neither's prompts."""
+        return seed + OTHER_PROMPTS * self.guesses
+
+
+Take = Callable[[Server, int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +48,40 @@ class Measure:
 
     name: str
     is_rate: bool
-    take: Callable[[str, int], float]
-    """From a server's address and a seed."""
+    take: Take
+    """From a server and a seed."""
 
 
-def decode_rate(prompt: int) -> Callable[[str, int], float]:
+def decode_rate(prompt: int) -> Take:
     """Tokens per second of one stream after its first token."""
 
-    def take(url: str, seed: int) -> float:
-        report, _ = level_of(url, 1, prompt, ANSWER, seed=seed)
+    def take(server: Server, seed: int) -> float:
+        report, _ = level_of(server.url, 1, prompt, ANSWER, seed=server.seed(seed), guesses=server.guesses)
         assert report.stream_tokens_per_second is not None, "a stream of many tokens has a rate"
         return report.stream_tokens_per_second.p50
 
     return take
 
 
-def first_token(prompt: int) -> Callable[[str, int], float]:
+def first_token(prompt: int) -> Take:
     """Milliseconds until the first token of a prompt that no cache holds."""
 
-    def take(url: str, seed: int) -> float:
-        report, _ = level_of(url, 1, prompt, 2, seed=seed)
+    def take(server: Server, seed: int) -> float:
+        report, _ = level_of(server.url, 1, prompt, 2, seed=server.seed(seed), guesses=server.guesses)
         assert report.time_to_first_token_s is not None, "a stream that ended well had a first token"
         return report.time_to_first_token_s.p50 * MILLISECONDS
 
     return take
 
 
-def total_rate(streams: int) -> Callable[[str, int], float]:
+def total_rate(streams: int) -> Take:
     """Tokens per second over all streams, their prompts' time counted too."""
-    return lambda url, seed: level_of(url, streams, STREAM_PROMPT, ANSWER, seed=seed)[0].tokens_per_second
+
+    def take(server: Server, seed: int) -> float:
+        report, _ = level_of(server.url, streams, STREAM_PROMPT, ANSWER, seed=server.seed(seed), guesses=server.guesses)
+        return report.tokens_per_second
+
+    return take
 
 
 def measures(contexts: Sequence[int], streams: Sequence[int]) -> list[Measure]:
@@ -71,7 +93,7 @@ def measures(contexts: Sequence[int], streams: Sequence[int]) -> list[Measure]:
 
 
 def measure(
-    servers: dict[str, str], wanted: Sequence[Measure], rounds: int, on_round: Callable[[], None] = lambda: None
+    servers: dict[str, Server], wanted: Sequence[Measure], rounds: int, on_round: Callable[[], None] = lambda: None
 ) -> dict[str, dict[str, float]]:
     """The median of each measure on each server, by the measure's name."""
     found: dict[str, dict[str, list[float]]] = {each.name: {name: [] for name in servers} for each in wanted}
@@ -95,18 +117,19 @@ def ratio(wanted: Measure, figures: dict[str, float], peer: str) -> float:
 
 def table(figures: dict[str, Any]) -> str:
     peers: list[str] = figures["peers"]
-    headings = ["", OURS, *(text for peer in peers for text in (peer, f"Tane over {peer}"))]
+    headings = ["", OURS, GUESSING, *(text for peer in peers for text in (peer, f"{OURS} over {peer}"))]
     rows = [
         [
             each["name"],
-            f"{each['medians'][OURS]:,.0f}",
+            *(f"{each['medians'][name]:,.0f}" for name in (OURS, GUESSING)),
             *(text for p in peers for text in (f"{each['medians'][p]:,.0f}", f"{each['ratios'][p]:.2f}×")),
         ]
         for each in figures["measures"]
     ]
     note = (
-        f"{ANSWER} new tokens; the streams' prompts have {STREAM_PROMPT} tokens; every prompt new to every cache; "
-        f"medians of {figures['rounds']} rounds, servers in turn. `{figures['command']}`"
+        f"{ANSWER} new tokens; the streams' prompts have {STREAM_PROMPT} tokens; every prompt new to every cache. "
+        "Answers are greedy and often repeat themselves, which is what guessing (`speculation: auto`) is fast at; the "
+        f"ratios are without it. Medians of {figures['rounds']} rounds, servers in turn. `{figures['command']}`"
     )
     return f"{markdown_table(headings, rows)}\n\n{note}"
 
@@ -140,7 +163,9 @@ def main(
     """
     wanted = measures(contexts, streams)
     with served() as server, count_bar("rounds", rounds) as on_round:
-        medians = measure({OURS: server.url, **peers}, wanted, rounds, on_round)
+        ours = {OURS: Server(server.url), GUESSING: Server(server.url, guesses=True)}
+        theirs = {name: Server(url) for name, url in peers.items()}
+        medians = measure(ours | theirs, wanted, rounds, on_round)
     named = " ".join(f"--peer '{name}=URL'" for name in peers)
     figures: dict[str, Any] = {
         "command": f"python -m tests.bench.peers {named} --rounds {rounds} --record",

@@ -3,16 +3,16 @@
 import pytest
 from click.testing import CliRunner
 
-from tests.bench.peers import Measure, main, measure, ratio, table
+from tests.bench.peers import Measure, Server, main, measure, ratio, table
 
-SERVERS = {"tane": "http://ours", "other": "http://theirs"}
+SERVERS = {"Tane": Server("http://ours"), "other": Server("http://theirs")}
 
 
 def test_the_order_of_the_servers_turns_round() -> None:
     asked: list[str] = []
 
-    def take(url: str, seed: int) -> float:
-        asked.append(url)
+    def take(server: Server, seed: int) -> float:
+        asked.append(server.url)
         return 1.0
 
     measure(SERVERS, [Measure("rate", True, take)], 2)
@@ -21,10 +21,10 @@ def test_the_order_of_the_servers_turns_round() -> None:
 
 
 def test_all_servers_of_one_round_get_the_same_prompts_and_no_round_repeats_them() -> None:
-    seeds: dict[str, list[int]] = {url: [] for url in SERVERS.values()}
+    seeds: dict[str, list[int]] = {server.url: [] for server in SERVERS.values()}
 
-    def take(url: str, seed: int) -> float:
-        seeds[url].append(seed)
+    def take(server: Server, seed: int) -> float:
+        seeds[server.url].append(seed)
         return 1.0
 
     measure(SERVERS, [Measure("a", True, take), Measure("b", True, take)], 3)
@@ -36,16 +36,16 @@ def test_all_servers_of_one_round_get_the_same_prompts_and_no_round_repeats_them
 def test_the_middle_of_the_rounds_counts() -> None:
     values = iter([1.0, 10.0, 100.0])
 
-    found = measure({"tane": "x"}, [Measure("rate", True, lambda url, seed: next(values))], 3)
+    found = measure({"Tane": Server("x")}, [Measure("rate", True, lambda server, seed: next(values))], 3)
 
-    assert {"rate": {"tane": 10.0}} == found
+    assert {"rate": {"Tane": 10.0}} == found
 
 
 @pytest.mark.parametrize(("is_rate", "expected"), [(True, 2.0), (False, 0.5)])
 def test_a_ratio_says_how_many_times_as_good_tane_is(is_rate: bool, expected: float) -> None:
-    wanted = Measure("m", is_rate, lambda url, seed: 0.0)
+    wanted = Measure("m", is_rate, lambda server, seed: 0.0)
 
-    assert expected == ratio(wanted, {"tane": 200.0, "other": 100.0}, "other")
+    assert expected == ratio(wanted, {"Tane": 200.0, "other": 100.0}, "other")
 
 
 def test_the_table_has_a_column_and_a_ratio_for_each_peer() -> None:
@@ -54,11 +54,15 @@ def test_the_table_has_a_column_and_a_ratio_for_each_peer() -> None:
         "rounds": 5,
         "command": "command",
         "measures": [
-            {"name": "decode", "medians": {"tane": 200.4, "a": 100.2, "b": 50.1}, "ratios": {"a": 2.0, "b": 4.0}}
+            {
+                "name": "decode",
+                "medians": {"Tane": 200.4, "Tane, guessing": 300.4, "a": 100.2, "b": 50.1},
+                "ratios": {"a": 2.0, "b": 4.0},
+            }
         ],
     }
 
-    assert "| decode | 200 | 100 | 2.00× | 50 | 4.00× |" in table(figures)
+    assert "| decode | 200 | 300 | 100 | 2.00× | 50 | 4.00× |" in table(figures)
 
 
 def test_a_peer_needs_a_name_and_an_address() -> None:
