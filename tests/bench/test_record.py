@@ -13,9 +13,12 @@ SCRIPTS = {
     "bandwidth": "bandwidth",
     "beams": "beams",
     "bits": "bits",
+    "constraints": "constraints",
     "footprint": "footprint",
+    "peers": "peers",
     "perplexity": "perplexity",
     "scaling": "scaling",
+    "speculation": "speculation",
     "synthetic": "synthetic_model",
 }
 """Which script makes the figures of each name."""
