@@ -15,6 +15,7 @@ SCRIPTS = {
     "bits": "bits",
     "constraints": "constraints",
     "footprint": "footprint",
+    "neighbour": "neighbour",
     "peers": "peers",
     "perplexity": "perplexity",
     "scaling": "scaling",
