@@ -111,7 +111,10 @@ def main(model: Path | None, *, only: tuple[str, ...], as_json: bool, records: b
       python -m tests.bench.bits --prompts 6 --half --new-tokens 8 --scalar 2
     """
     conditions = chosen(only)
-    command = f"python -m tests.bench.bits --prompts {given['prompts']} --new-tokens {given['new_tokens']} --record"
+    scalar = f" --scalar {given['scalar']}" if given["scalar"] else ""
+    fewer = f"{' --half' if given['half'] else ''}{scalar}"
+    size = f"--prompts {given['prompts']} --new-tokens {given['new_tokens']}{fewer}"
+    command = f"python -m tests.bench.bits {size} --record"
     figures = {"command": command, **measure(asked_of(model or pull(), **given), conditions)}
     deliver(NAME, figures, table(figures), as_json=as_json, records=records)
     sys.exit(any(each["different"] for each in figures["conditions"]))
