@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model.compression.grids import GridSpec, Levels, fit
 from model.compression.hessian import FIRST_DAMPENING, Matrix, Vector
-from model.compression.matrix import Codes, GridMatrix
+from model.compression.matrix import Codes, GridMatrix, Mask
 from model.compression.sweep import BLOCK, prepared, sweep
 
 
@@ -94,4 +94,4 @@ def gptq(
     rounding = Rounding(fit(alive, spec), plan.order)
     _, loss = sweep(alive[:, plan.order], plan.upper, rounding, block)
     fell_back = plan.dampening is None
-    return Quantised(levels.matrix(rounding.codes), None if fell_back else loss, plan.dampening, int(plan.dead.sum()))
+    return Quantised(rounding.matrix(), None if fell_back else loss, plan.dampening, int(plan.dead.sum()))

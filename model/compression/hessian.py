@@ -115,16 +115,17 @@ def upper_factor(hessian: Matrix) -> Matrix | None:
     return upper if np.isfinite(upper).all() else None
 
 
-def without(inverse: Matrix, removed: int) -> Matrix:
-    """The inverse of H without one row and column, from H⁻¹: what is left of it has zeros there [width, width].
+def downdate(inverse: Matrix, removed: NDArray[np.intp]) -> None:
+    """Turn H⁻¹ into the inverse of H without some rows and columns, in place; what is removed becomes zero.
 
-    The downdate of Optimal Brain Surgeon, [H⁻¹]_ij - [H⁻¹]_iq [H⁻¹]_qj / [H⁻¹]_qq, made symmetric to the bit.
+    For one column q it is the downdate of Optimal Brain Surgeon, [H⁻¹]_ij - [H⁻¹]_iq [H⁻¹]_qj / [H⁻¹]_qq. Written as a
+    product of one matrix with itself, so that a symmetric inverse stays symmetric to the bit.
     """
-    column = inverse[:, removed]
-    left = _symmetric(inverse - np.outer(column, column / column[removed]))
-    left[removed, :] = 0.0
-    left[:, removed] = 0.0
-    return left
+    root = np.linalg.cholesky(inverse[np.ix_(removed, removed)])
+    rows = np.linalg.solve(root, inverse[removed])
+    inverse -= rows.T @ rows
+    inverse[removed, :] = 0.0
+    inverse[:, removed] = 0.0
 
 
 def quadratic_form(error: Matrix, hessian: Matrix) -> float:

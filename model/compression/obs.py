@@ -1,7 +1,7 @@
 """Optimal Brain Surgeon: remove one weight after another, and let the rest of the row make up for each.
 
 Hassibi and Stork 1992; for all rows of a matrix, Optimal Brain Compression (Frantar and Alistarh 2022). Knows no
-matrices of a model. Always: a removed weight is exactly zero, and what the rest becomes depends on which weights were
+model. Always: a removed weight is exactly zero, and what the rest becomes depends on which weights were
 removed, not on their order.
 """
 
@@ -10,24 +10,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from model.compression.hessian import Matrix, Vector, without
+from model.compression.hessian import Matrix, Vector, downdate
 from model.compression.matrix import Mask
-from model.compression.scores import saliency
 from model.compression.selection import Share, smallest
+
+Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surgery:
-    """A row after Optimal Brain Surgeon.
+    """A matrix after Optimal Brain Surgeon.
 
     Args:
-        weights: exactly zero where removed [columns].
-        removed: indices, in the order of removal. There are fewer than asked for when no more could be.
-        losses: what each removal added to ½ (w - w₀) H (w - w₀)ᵀ [removed].
+        weights: exactly zero in removed columns [rows, columns].
+        removed: the columns, in the order of removal. There are fewer than asked for when no more could be.
+        losses: what each removal added to ½ tr (W - W₀) H (W - W₀)ᵀ [removals].
     """
 
-    weights: Vector
-    removed: NDArray[np.intp]
+    weights: Matrix
+    removed: Indices
     losses: Vector
 
 
@@ -39,35 +40,67 @@ def without_smallest(weights: Vector, scores: Vector, count: int) -> Vector:
 
 
 def surgery(weights: Vector, inverse: Matrix, count: int) -> Surgery:
-    """Remove `count` weights of one row, each time the one that costs least now.
+    """Remove `count` weights of one row [columns], as `column_surgery` does of a matrix with a single row."""
+    return column_surgery(weights[None], inverse, count)
+
+
+def column_surgery(weights: Matrix, inverse: Matrix, count: int, *, unit: int = 1) -> Surgery:
+    """Remove `count` units of columns, each time the one that costs least now, and let the others make up for it.
+
+    A unit P costs ½ Σ_r w_rP [H⁻¹]_PP⁻¹ w_rPᵀ; for a single column, ½ Σ_r w_rj² / [H⁻¹]_jj. Of equal costs the first
+    goes.
 
     Args:
-        weights: the row [columns].
-        inverse: H⁻¹ [columns, columns]. A weight whose diagonal element is no longer above zero, as rounding can make
-            it, is never removed.
-        count: how many weights to remove, at most.
+        weights: [rows, columns].
+        inverse: H⁻¹ [columns, columns]. What rounding has left no longer positive definite is never removed.
+        count: of units, at most.
+        unit: neighbouring columns that go together.
+
+    Raises:
+        ValueError: when units do not divide the columns.
     """
+    columns = weights.shape[1]
+    if unit < 1 or columns % unit:
+        raise ValueError(f"units of {unit} do not divide {columns} columns")
     current, inverse = weights.copy(), inverse.copy()
-    alive: Mask = np.ones(len(weights), np.bool_)
-    removed: list[int] = []
+    alive: Mask = np.ones(columns // unit, np.bool_)
+    removed: list[Indices] = []
     losses: list[float] = []
     while len(removed) < count:
-        removable = alive & (np.diag(inverse) > 0)
-        if not removable.any():
+        costs = np.where(alive, _costs(current, inverse, unit), np.inf)
+        cheapest = int(np.argmin(costs))
+        if not costs[cheapest] < np.inf:
             break
-        costs = np.full(len(weights), np.inf)
-        costs[removable] = saliency(current, np.where(removable, inverse, 1.0))[removable]
-        q = int(np.argmin(costs))
-        current -= current[q] / inverse[q, q] * inverse[:, q]
-        alive[q] = False
-        current[~alive] = 0.0
-        inverse = without(inverse, q)
-        removed.append(q)
-        losses.append(float(costs[q]))
-    return Surgery(current, np.array(removed, np.intp), np.array(losses))
+        gone = np.arange(cheapest * unit, (cheapest + 1) * unit)
+        current -= current[:, gone] @ np.linalg.solve(inverse[np.ix_(gone, gone)], inverse[gone])
+        downdate(inverse, gone)
+        alive[cheapest] = False
+        current[:, ~np.repeat(alive, unit)] = 0.0
+        removed.append(gone)
+        losses.append(float(costs[cheapest]))
+    return Surgery(current, np.concatenate([np.empty(0, np.intp), *removed]), np.array(losses))
 
 
-def compensated(weights: Vector, inverse: Matrix, removed: NDArray[np.intp]) -> Vector:
+def _costs(weights: Matrix, inverse: Matrix, unit: int) -> Vector:
+    """What the removal of each unit costs now; infinite where the inverse is not positive definite [units]."""
+    if unit > 1:
+        starts = range(0, len(inverse), unit)
+        return np.array([_cost(weights[:, s : s + unit], inverse[s : s + unit, s : s + unit]) for s in starts])
+    diagonal = np.diag(inverse)
+    positive = diagonal > 0
+    costs: Vector = np.where(positive, 0.5 * (weights**2).sum(axis=0) / np.where(positive, diagonal, 1.0), np.inf)
+    return costs
+
+
+def _cost(columns: Matrix, inverse: Matrix) -> float:
+    try:
+        root = np.linalg.cholesky(inverse)
+    except np.linalg.LinAlgError:
+        return np.inf
+    return 0.5 * float((np.linalg.solve(root, columns.T) ** 2).sum())
+
+
+def compensated(weights: Vector, inverse: Matrix, removed: Indices) -> Vector:
     """The best row with zeros at `removed`: w - H⁻¹[:,P] (H⁻¹[P,P])⁻¹ w_P [columns].
 
     It is what Optimal Brain Surgeon reaches step by step, in closed form.
@@ -77,7 +110,7 @@ def compensated(weights: Vector, inverse: Matrix, removed: NDArray[np.intp]) -> 
     return best
 
 
-def removal_loss(weights: Vector, inverse: Matrix, removed: NDArray[np.intp]) -> float:
+def removal_loss(weights: Vector, inverse: Matrix, removed: Indices) -> float:
     """½ w_Pᵀ (H⁻¹[P,P])⁻¹ w_P: what the best row with zeros at `removed` loses."""
     gone = weights[removed]
     return 0.5 * float(gone @ np.linalg.solve(inverse[np.ix_(removed, removed)], gone))
