@@ -1,6 +1,7 @@
 """Removing whole columns of a matrix, and with them the neurons that fed them, so that matrices become smaller.
 
-What goes is chosen and made up for by Optimal Brain Surgeon over columns. Knows a feed-forward block's three matrices. Always: what is left is dense.
+What goes is chosen and made up for by Optimal Brain Surgeon over columns. Knows the matrices of a feed-forward block.
+Always: what is left is dense.
 """
 
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def narrowed(weights: Matrix, inverse: Matrix, count: int, *, unit: int = 1) -> 
     Raises:
         ValueError: when units do not divide the columns, when none would stay, or when fewer could be removed.
     """
-    units = weights.shape[1] // unit
+    units = weights.shape[1] // max(unit, 1)
     if not 0 <= count < units:
         raise ValueError(f"{count} of {units} units cannot be removed; at least one must stay")
     surgery = column_surgery(weights, inverse, count, unit=unit)
