@@ -5,7 +5,7 @@ import pytest
 
 from model.compression.grids import GridSpec, round_to_nearest
 from model.compression.hessian import Matrix, conditioned, quadratic_form
-from model.compression.obs import column_surgery, compensated
+from model.compression.obs import Indices, column_surgery, compensated
 from model.compression.refit import refitted, row_scales
 from model.compression.scores import magnitude
 from model.compression.selection import Share, kept
@@ -16,7 +16,7 @@ SMALL = layer(3, rows=6, columns=24)
 DAMPED = conditioned(SMALL.hessian)
 
 
-def widened(weights: Matrix, columns: Matrix) -> Matrix:
+def widened(weights: Matrix, columns: Indices) -> Matrix:
     whole = np.zeros_like(SMALL.weights)
     whole[:, columns] = weights
     return whole
@@ -72,7 +72,8 @@ def test_a_narrower_block_computes_what_the_masked_one_does() -> None:
 
     def output(some: FeedForward) -> Matrix:
         gate = some.gate @ x
-        return some.down @ (gate / (1 + np.exp(-gate)) * (some.up @ x))
+        result: Matrix = some.down @ (gate / (1 + np.exp(-gate)) * (some.up @ x))
+        return result
 
     assert ((16, 5), (16, 5), (6, 16)) == (smaller.gate.shape, smaller.up.shape, smaller.down.shape)
     np.testing.assert_allclose(output(smaller), output(FeedForward(block.gate, block.up, surgery.weights)), atol=1e-12)
