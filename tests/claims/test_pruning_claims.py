@@ -259,7 +259,7 @@ def test_r15_surgery_is_brain_damage_on_a_diagonal_hessian(seed: int, count: int
 
 def pruned_by(method: str, weights: Vector, hessian: Matrix) -> Vector:
     """The five rows of the chapter's table on one row of weights; structured removal takes two neighbours at once."""
-    inverse: Matrix = np.linalg.inv(hessian)
+    inverse = np.linalg.inv(hessian).astype(np.float64)
     pruned: Matrix
     match method:
         case "magnitude":
