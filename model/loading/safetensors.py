@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -151,12 +150,14 @@ def _entry(file: ModelFile, name: str, stated: Any, data_start: int) -> Entry:
     if len(shape) > MAX_DIMENSIONS:
         raise file.error(f"{label} has {len(shape)} dimensions; allowed are {MAX_DIMENSIONS}")
     offsets = _integers(file, f"the offsets of {label}", stated["data_offsets"], file.size)
-    if len(offsets) != 2:
-        raise file.error(f"{label} has {len(offsets)} offsets, not two")
+    try:
+        start, end = offsets
+    except ValueError:
+        raise file.error(f"{label} has {len(offsets)} offsets, not two") from None
     byte_count = prod(shape) * ITEM_BYTES[dtype]
-    if offsets[1] - offsets[0] != byte_count:
-        raise file.error(f"{label} needs {byte_count} bytes, but its offsets enclose {offsets[1] - offsets[0]}")
-    return Entry(name, dtype, shape, data_start + offsets[0], byte_count)
+    if end - start != byte_count:
+        raise file.error(f"{label} needs {byte_count} bytes, but its offsets enclose {end - start}")
+    return Entry(name, dtype, shape, data_start + start, byte_count)
 
 
 def _integers(file: ModelFile, what: str, stated: Any, most: int) -> tuple[int, ...]:
@@ -179,7 +180,8 @@ def _check_layout(file: ModelFile, entries: Mapping[str, Entry], data_start: int
 def write_safetensors(path: Path, blocks: Mapping[str, Block], metadata: Mapping[str, str] | None = None) -> None:
     """Write a new file, tensors in the order given, each read when it is written. Raises OSError."""
     with path.open("xb") as sink:
-        for piece in chain([_header(blocks, metadata or {})], _bytes_of(blocks)):
+        sink.write(_header(blocks, metadata or {}))
+        for piece in _bytes_of(blocks):
             sink.write(piece)
         sink.flush()
         os.fsync(sink.fileno())

@@ -19,9 +19,7 @@ def philox_uniform(seed: int, sample: int, position: int) -> float:
 def best_isa() -> int:
     """0 scalar, 1 AVX2, 2 AVX-512 with VNNI."""
 
-def round_rows(
-    rows: NDArray[np.float32], eight_bits: bool, centred: bool, half_scales: bool
-) -> NDArray[np.float32]:
+def round_rows(rows: NDArray[np.float32], eight_bits: bool, centred: bool, half_scales: bool) -> NDArray[np.float32]:
     """What packing makes of rows of floats, as float32 again."""
 
 class Instruction:
