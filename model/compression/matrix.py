@@ -1,7 +1,7 @@
 """A matrix on a grid: small integer codes, a scale and an offset for each group of columns, and what was pruned.
 
-Does not know how codes were chosen or how they are stored. Always: a pruned weight is exactly zero, both by the mask and
-by its code, so whoever reads the codes alone reads the same matrix.
+Does not know how codes were chosen or how they are stored. Always: a pruned weight is exactly zero, both by the mask
+and by its code, so whoever reads the codes alone reads the same matrix.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 MOST_BITS = 8
 STORED_TYPES = (np.dtype(np.float16), np.dtype(np.float32))
+_AXES = ("rows", "columns")
 
 Codes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -26,7 +27,7 @@ class GridMatrix:
         bits: of a code, 1 to 8.
         group: neighbouring columns of a row that share a scale and an offset; divides the columns.
         codes: uint8 [rows, columns], below 2**bits.
-        scales: float16 or float32 [rows, columns // group], finite and above zero.
+        scales: float16 or float32 [rows, columns // group], finite.
         offsets: float16 or float32 [rows, columns // group], finite. Its type may differ from that of `scales`: an
             offset of -scale · z is exact in float32, but seldom in float16.
         mask: bool [rows, columns], False where a weight is pruned; None when nothing is. The code of a pruned weight
@@ -49,10 +50,8 @@ class GridMatrix:
         _check_codes(self.codes, self.bits)
         check_group(self.group, self.columns)
         shape = (self.rows, self.columns // self.group)
-        for name, numbers in (("scales", self.scales), ("offsets", self.offsets)):
-            _check_stored(name, numbers, shape)
-        if not (self.scales > 0).all():
-            raise ValueError("scales must be above zero")
+        _check_stored("scales", self.scales, shape)
+        _check_stored("offsets", self.offsets, shape)
         if self.mask is not None:
             self._check_mask(self.mask)
 
@@ -96,7 +95,7 @@ def _values(matrix: GridMatrix) -> NDArray[np.float32]:
 
 
 def _check_codes(codes: Codes, bits: int) -> None:
-    if codes.dtype != np.uint8 or codes.ndim != 2 or not codes.size:
+    if codes.dtype != np.uint8 or codes.ndim != len(_AXES) or not codes.size:
         raise ValueError(f"codes must be uint8 [rows, columns] and not empty, not {codes.dtype} {codes.shape}")
     if int(codes.max()) >= 1 << bits:
         raise ValueError(f"codes reach {int(codes.max())}, more than {bits} bits hold")

@@ -62,7 +62,6 @@ def test_a_pruned_weight_is_exactly_zero() -> None:
         ("scales", np.ones((2, 2))),
         ("scales", np.ones((2, 4), np.float32)),
         ("scales", np.full((2, 2), np.inf, np.float32)),
-        ("scales", np.zeros((2, 2), np.float32)),
         ("offsets", np.ones((2, 1), np.float32)),
         ("offsets", np.full((2, 2), np.nan, np.float32)),
         ("mask", np.ones((2, 4), np.uint8)),
