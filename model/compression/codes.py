@@ -59,7 +59,7 @@ def codes_of(part: StoredTensor) -> Codes | None:
 def _codes_of_grid(name: str, grid: GridMatrix) -> Codes:
     if grid.group % BLOCK_SIZE:
         raise ValueError(
-            f"{name} has groups of {grid.group} columns; the native engine and GGUF files need a multiple of {BLOCK_SIZE}"
+            f"{name} has groups of {grid.group} columns: the native engine runs groups of a multiple of {BLOCK_SIZE}"
         )
     repeats = grid.group // BLOCK_SIZE
     d, m = (np.repeat(each.astype(np.float32), repeats, axis=1) for each in (grid.scales, grid.offsets))

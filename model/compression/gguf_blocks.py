@@ -34,8 +34,7 @@ def exact_rows(codes: Codes, format: BlockName) -> Bytes | None:
 def rounded_rows(weights: Floats, format: BlockName) -> Bytes:
     """float32 [rows, columns] → [rows, bytes per row]. Raises ValueError for what float16 cannot hold."""
     with np.errstate(over="ignore"):
-        rows = _ROUNDED[format](weights)
-    return rows
+        return _ROUNDED[format](weights)
 
 
 def _round_f16(weights: Floats) -> Bytes:
@@ -87,7 +86,7 @@ def _finite(halves: NDArray[np.float16]) -> NDArray[np.float16]:
 def _nearest(groups: Floats, d: Floats, m: Floats | np.float32, zero: int, limit: int) -> Bytes:
     """Codes with d · (code − zero) + m nearest to the weights, half to even; `zero` where d is 0."""
     inverse = np.divide(1, d.astype(np.float64), out=np.zeros(d.shape), where=d != 0)
-    exact = (groups.astype(np.float64) - np.float64(1) * np.asarray(m)[..., None]) * inverse[..., None] + zero
+    exact = (groups.astype(np.float64) - np.asarray(m)[..., None]) * inverse[..., None] + zero
     return np.clip(np.rint(exact), 0, limit).astype(np.uint8)
 
 

@@ -123,6 +123,10 @@ class NativeOps:
             first += part.shape[0]
         return Matrix(index, outputs)
 
+    def unpacked(self, matrix: Matrix) -> NDArray[np.float32]:
+        """The weights that a matrix stands for in the native memory, [outputs, inputs]."""
+        return self._native.unpack(matrix.index, 0, matrix.outputs)
+
     def vector(self, part: StoredTensor) -> Vector:
         return Vector(self._native.add_vector(np.ascontiguousarray(part.dequantised())))
 
