@@ -158,8 +158,9 @@ def _spread(numbers: Stored, shape: tuple[int, int]) -> Stored:
     return np.ascontiguousarray(np.broadcast_to(numbers.reshape(-1, shape[1]) if numbers.size > 1 else numbers, shape))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _lines(low: Vector, high: Vector, spec: GridSpec) -> tuple[Stored, Stored]:
-    """Scale and offset of each group [groups]. A group of range zero gets scale 1."""
+    """Scale and offset of each group [groups], infinite where too great. A group of range zero gets scale 1."""
     steps = (1 << spec.bits) - 1
     reach = np.maximum(np.abs(low), np.abs(high))
     match spec.form:

@@ -146,4 +146,6 @@ def sparsegpt(
 def _removal(sparsity: Sparsity | Mask, weights: Matrix, plan: Sweep, rounding: Rounding | None) -> Removal | GivenMask:
     if isinstance(sparsity, Share | Pattern):
         return Removal(weights.shape, sparsity, rounding)
+    if sparsity.shape != weights.shape or sparsity.dtype != np.bool_:
+        raise ValueError(f"mask is {sparsity.dtype} {sparsity.shape}, not bool {weights.shape}")
     return GivenMask(sparsity[:, plan.order], rounding)

@@ -1,0 +1,140 @@
+"""Columns and neurons that go, what the rest becomes, and the best values for what stays."""
+
+import numpy as np
+import pytest
+
+from model.compression.grids import GridSpec, round_to_nearest
+from model.compression.hessian import Matrix, conditioned, quadratic_form
+from model.compression.obs import column_surgery, compensated
+from model.compression.refit import refitted, row_scales
+from model.compression.scores import magnitude
+from model.compression.selection import Share, kept
+from model.compression.structured import FeedForward, narrowed, removal_count, without_neurons
+from tests.model.compression.layers import layer
+
+SMALL = layer(3, rows=6, columns=24)
+DAMPED = conditioned(SMALL.hessian)
+
+
+def widened(weights: Matrix, columns: Matrix) -> Matrix:
+    whole = np.zeros_like(SMALL.weights)
+    whole[:, columns] = weights
+    return whole
+
+
+@pytest.mark.parametrize("unit", [1, 4])
+def test_the_rest_is_the_closed_form_in_every_row(unit: int) -> None:
+    result = narrowed(SMALL.weights, DAMPED.inverse(), 12 // unit, unit=unit)
+
+    for row, left in zip(SMALL.weights, result.weights, strict=True):
+        best = compensated(row, DAMPED.inverse(), result.removed)
+
+        np.testing.assert_allclose(left, best[result.kept], atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1, 4])
+def test_losses_add_up_to_the_quadratic_form(unit: int) -> None:
+    result = narrowed(SMALL.weights, DAMPED.inverse(), 12 // unit, unit=unit)
+    error = widened(result.weights, result.kept) - SMALL.weights
+
+    assert quadratic_form(error, DAMPED.matrix) == pytest.approx(result.losses.sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1, 2, 8])
+def test_whole_units_go_and_the_matrix_is_narrower(unit: int) -> None:
+    result = narrowed(SMALL.weights, DAMPED.inverse(), 2, unit=unit)
+
+    assert (6, 24 - 2 * unit) == result.weights.shape
+    assert sorted(result.kept.tolist() + result.removed.tolist()) == list(range(24))
+    assert {unit} == {len([c for c in result.removed if c // unit == u]) for u in set(result.removed // unit)}
+
+
+@pytest.mark.parametrize("unit", [1, 4])
+def test_the_first_unit_to_go_is_the_one_whose_removal_costs_least(unit: int) -> None:
+    def loss(start: int) -> float:
+        gone = np.arange(start, start + unit)
+        rows = np.array([compensated(row, DAMPED.inverse(), gone) for row in SMALL.weights])
+        return quadratic_form(rows - SMALL.weights, DAMPED.matrix)
+
+    losses = {start: loss(start) for start in range(0, 24, unit)}
+    result = column_surgery(SMALL.weights, DAMPED.inverse(), 1, unit=unit)
+
+    assert min(losses, key=losses.__getitem__) == result.removed[0]
+    assert min(losses.values()) == pytest.approx(result.losses[0], rel=1e-9)
+
+
+def test_a_narrower_block_computes_what_the_masked_one_does() -> None:
+    rng = np.random.default_rng(4)
+    block = FeedForward(rng.normal(size=(24, 5)), rng.normal(size=(24, 5)), SMALL.weights)
+    smaller = without_neurons(block, DAMPED.inverse(), 8)
+    surgery = column_surgery(block.down, DAMPED.inverse(), 8)
+    x = rng.normal(size=5)
+
+    def output(some: FeedForward) -> Matrix:
+        gate = some.gate @ x
+        return some.down @ (gate / (1 + np.exp(-gate)) * (some.up @ x))
+
+    assert ((16, 5), (16, 5), (6, 16)) == (smaller.gate.shape, smaller.up.shape, smaller.down.shape)
+    np.testing.assert_allclose(output(smaller), output(FeedForward(block.gate, block.up, surgery.weights)), atol=1e-12)
+
+
+def test_narrowing_loses_less_than_dropping_the_same_columns() -> None:
+    result = narrowed(SMALL.weights, DAMPED.inverse(), 12)
+    dropped = widened(SMALL.weights[:, result.kept], result.kept)
+
+    assert SMALL.loss(widened(result.weights, result.kept)) < SMALL.loss(dropped)
+
+
+@pytest.mark.parametrize(("count", "unit"), [(24, 1), (-1, 1), (3, 8), (1, 5), (0, 0)])
+def test_what_cannot_go_is_refused(count: int, unit: int) -> None:
+    with pytest.raises(ValueError, match="unit"):
+        narrowed(SMALL.weights, DAMPED.inverse(), count, unit=unit)
+
+
+def test_columns_that_cannot_go_are_not_taken_instead() -> None:
+    with pytest.raises(ValueError, match="only 1 of 2 units"):
+        narrowed(np.ones((2, 3)), np.diag([1.0, -1.0, 0.0]), 2)
+
+
+def test_a_unit_without_a_positive_inverse_stays() -> None:
+    inverse = np.diag([1.0, -1.0, 2.0, 2.0])
+
+    assert [2, 3] == column_surgery(np.ones((2, 4)), inverse, 2, unit=2).removed.tolist()
+
+
+@pytest.mark.parametrize(("share", "removed"), [(0.5, 768), (0.0, 0), (0.3, 448), (1.0, 1504)])
+def test_what_is_kept_is_a_multiple_of_32(share: float, removed: int) -> None:
+    assert removed == removal_count(1536, share)
+
+
+def test_a_share_or_a_width_that_leaves_no_multiple_is_refused() -> None:
+    for units, share in ((1530, 0.5), (1536, 1.5)):
+        with pytest.raises(ValueError, match="cannot leave a multiple"):
+            removal_count(units, share)
+
+
+def test_refitted_weights_are_the_closed_form() -> None:
+    mask = kept(magnitude(SMALL.weights), Share(0.5))
+    fitted = refitted(SMALL.weights, DAMPED.matrix, mask)
+
+    for row, keep, found in zip(SMALL.weights, mask, fitted, strict=True):
+        np.testing.assert_allclose(found, compensated(row, DAMPED.inverse(), np.flatnonzero(~keep)), atol=1e-11)
+
+
+def test_a_row_of_which_nothing_is_kept_is_zero() -> None:
+    assert not refitted(SMALL.weights, DAMPED.matrix, np.zeros(SMALL.weights.shape, np.bool_)).any()
+
+
+def test_row_scales_lose_least_of_all_factors() -> None:
+    coarse = round_to_nearest(SMALL.weights, GridSpec(2, "row")).dequantised().astype(np.float64)
+    best = row_scales(SMALL.weights, coarse, DAMPED.matrix)[:, None]
+    losses = [
+        quadratic_form(factors * coarse - SMALL.weights, DAMPED.matrix)
+        for factors in (best, np.ones_like(best), best * 1.01, best * 0.99)
+    ]
+
+    assert min(losses) == losses[0]
+
+
+def test_a_row_of_zeros_keeps_its_scale() -> None:
+    assert [1.0] * 6 == row_scales(SMALL.weights, np.zeros_like(SMALL.weights), DAMPED.matrix).tolist()
