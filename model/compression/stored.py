@@ -216,7 +216,7 @@ class StoredWeights:
 
     def _check(self, name: str, read: Callable[[], NDArray[np.float32]]) -> None:
         try:
-            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 weights = read()
         except ValueError as error:
             self._refuse(name, f"is not what it says: {error}")
@@ -226,7 +226,8 @@ class StoredWeights:
 
 def _with_zeros(kept_codes: NDArray[np.uint8], kept: Mask, scales: Stored, offsets: Stored) -> NDArray[np.uint8]:
     """Codes of all weights: of a pruned one the code of its group's zero, which lies in no file."""
-    zeros = np.rint(-offsets.astype(np.float64) / scales.astype(np.float64))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a group whose scale is 0 has any code for zero, or none
+        zeros = np.rint(-offsets.astype(np.float64) / scales.astype(np.float64))
     codes = np.where((zeros >= 0) & (zeros < 1 << MOST_BITS), zeros, 0).astype(np.uint8)
     codes = np.repeat(codes, kept.shape[1] // scales.shape[1], axis=1)
     codes[kept] = kept_codes
