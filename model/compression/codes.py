@@ -51,12 +51,13 @@ class Codes:
 def codes_of(part: StoredTensor) -> Codes | None:
     """A tensor's weights as codes; None for floats. Raises ValueError for groups of other than a multiple of 32."""
     if part.grid is not None:
-        return _codes_of_grid(part.name, part.grid())
+        return codes_of_grid(part.name, part.grid())
     unpack = _UNPACKED.get(part.format.name)
     return None if unpack is None else unpack(part)
 
 
-def _codes_of_grid(name: str, grid: GridMatrix) -> Codes:
+def codes_of_grid(name: str, grid: GridMatrix) -> Codes:
+    """Groups repeat their d and m for each 32 columns. Raises ValueError for groups of other than a multiple of 32."""
     if grid.group % BLOCK_SIZE:
         raise ValueError(
             f"{name} has groups of {grid.group} columns: the native engine runs groups of a multiple of {BLOCK_SIZE}"

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.compression.codes import Codes, codes_of
+from model.compression.codes import Codes, codes_of, codes_of_grid
 from model.loading.ggml import BLOCK_SIZE
 from model.loading.tensor import StoredTensor
 
@@ -63,9 +63,11 @@ def _form_of_grids(parts: Sequence[StoredTensor], weight_type: WeightType) -> We
 
 
 def _runnable(part: StoredTensor) -> Codes | None:
-    codes = codes_of(part)
-    grid = part.grid() if part.grid is not None else None
-    if codes is not None and grid is not None and grid.mask is not None and codes.centred(codes.eight_bits) is None:
+    if part.grid is None:
+        return codes_of(part)
+    grid = part.grid()
+    codes = codes_of_grid(part.name, grid)
+    if grid.mask is not None and codes.centred(codes.eight_bits) is None:
         _check_zeros(part.name, codes, grid.mask)
     return codes
 
