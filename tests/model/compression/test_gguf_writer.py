@@ -8,12 +8,15 @@ import gguf
 import numpy as np
 import pytest
 
+from model.batch import Batch, Segment
 from model.compression.gguf_blocks import BlockName, rounded_rows
 from model.compression.gguf_writer import write_gguf
 from model.loading.checkpoint import Checkpoint, GenerationDefaults
 from model.loading.gguf import load_gguf
 from model.loading.model import load_model
 from model.loading.names import gguf_name
+from model.ops.native_ops import NativeOps
+from model.runner import ModelRunner
 from tests.compressed import WIDE, grids_for, tiny_source, write_artefact
 from tests.tiny_model import FORMAT_NAMES, FormatName, TinyShape
 
@@ -111,6 +114,20 @@ def test_a_grid_that_the_format_holds_keeps_every_weight(tmp_path: Path, case: s
 def _values(checkpoint: Checkpoint) -> dict[str, list[Any]]:
     """Without the sign of zero, which block formats do not keep."""
     return {name: (tensor.dequantised() + 0).tolist() for name, tensor in checkpoint.tensors.items()}
+
+
+def test_the_native_engine_computes_the_same_bits_from_the_folder_and_from_the_file(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    compressed = load_model(write_artefact(tmp_path / "x", source, grids_for(source, bits=4, group=64)))
+    write_gguf(tmp_path / "x.gguf", compressed, "Q4_1")
+    batch = Batch((Segment(tuple(range(10, 40)), 0, (0,), asks=1),), ())
+
+    first, second = (
+        ModelRunner(NativeOps(each.config, 1), each).forward(batch).numpy()
+        for each in (compressed, load_gguf(tmp_path / "x.gguf"))
+    )
+
+    assert first.tobytes() == second.tobytes()
 
 
 def test_matrices_that_were_rounded_are_named(tmp_path: Path) -> None:
