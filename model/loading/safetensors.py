@@ -5,6 +5,7 @@ header to its own end, without a gap or an overlap; every fault is a ModelFileEr
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from model.loading.cursor import Cursor, shown
 from model.loading.model_file import ModelFile
 
-MAX_HEADER_BYTES = 16 << 20
+MAX_HEADER_BYTES = 4 << 20
 MAX_TENSORS = 1 << 16
 MAX_NAME_BYTES = 256
 MAX_DIMENSIONS = 8
@@ -85,7 +86,7 @@ class Block:
 
 
 def read_safetensors(path: Path) -> Safetensors:
-    """Raises ModelFileError for anything but a well-formed file. Reads the header alone, at most 16 MiB."""
+    """Raises ModelFileError for anything but a well-formed file. Reads the header alone, at most 4 MiB."""
     file = ModelFile(path)
     cursor = Cursor(file, min(file.size, 8 + MAX_HEADER_BYTES))
     length = cursor.u64("the length of the header")
@@ -103,21 +104,29 @@ def read_safetensors(path: Path) -> Safetensors:
 
 
 def parsed_json(text: bytes) -> Any:
-    """JSON with unique keys and finite numbers. Raises ValueError, also for what nests too deeply."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a key occurs twice in one object")
-        return found
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no number")
-
+    """JSON with unique keys, finite numbers and whole characters. Raises ValueError, also for what nests too deeply."""
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
+        parsed = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite
+        )
+        json.dumps(parsed, ensure_ascii=False).encode()  # which a lone surrogate stops
     except RecursionError:
         raise ValueError("it nests too deeply") from None
+    return parsed
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no finite number")
+    return number
 
 
 def _parsed(file: ModelFile, text: bytes) -> dict[str, Any]:

@@ -139,10 +139,9 @@ def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _recipe_rows(recipe: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """How a compressed model came about: its single values, and the report's apart."""
-    return [
-        (f"recipe {name}", str(value)) for name, value in (recipe or {}).items() if not isinstance(value, dict | list)
-    ]
+    """How a compressed model came about: what is a single value."""
+    single = {name: value for name, value in (recipe or {}).items() if not isinstance(value, dict | list)}
+    return [("recipe", ", ".join(f"{name} {value}" for name, value in single.items()))] if single else []
 
 
 def _native_rows(native: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -98,7 +98,10 @@ def test_a_description_that_is_wrong_is_refused(folder: Path, name: str) -> None
         load_model(folder)
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"format":1,"format":2}'])
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"format":1,"format":2}', b'{"name":"\\ud800"}', b'{"a":1e999}'],
+)
 def test_a_description_that_is_no_object_is_refused(folder: Path, text: bytes) -> None:
     (folder / "tane.json").write_bytes(text)
 

@@ -96,6 +96,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "no UTF-8": (raw(b'{"\xff": 1}'), "not valid JSON"),
     "deep nesting": (raw(b'{"a":' + b"[" * 200_000), "not valid JSON"),
     "a number of too many digits": (raw(b'{"a":' + b"1" * 5000 + b"}"), "not valid JSON"),
+    "an infinite number": (raw(b'{"a":1e999}'), "not valid JSON"),
+    "half a character": (raw(rb'{"a":"\ud800"}'), "not valid JSON"),
     "not a number": (raw(b'{"a":NaN}'), "not valid JSON"),
     "a name twice": (raw(b'{"a":1,"a":2}'), "occurs twice"),
     "metadata of numbers": (raw({"__metadata__": {"a": 1}}), "not an object of strings"),
