@@ -32,6 +32,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "model/ops/torch_*.py",
         "model/decoding/torch_choice.py",
         "model/decoding/filters.py",
+        "model/compression/*",
         "service/op_sets.py",
     ),
     "transformers": (),

@@ -1,4 +1,4 @@
-"""SparseGPT: prune a matrix in one sweep, each removal made up for by the columns that follow, on a grid if asked.
+"""SparseGPT: prune a matrix in a sweep, each removal made up for by the columns that follow; on a grid if asked.
 
 Frantar and Alistarh 2023. Unlike its reference code, the count is exact: where scores tie, the first go. Knows one
 matrix and its Hessian. Always: a pruned weight is exactly zero, on a grid too.
@@ -47,26 +47,24 @@ class Pruned:
 
 
 class Removal:
-    """Zeros in the places of least w² / U_ii², chosen for several columns at once; the rest stays or is rounded.
+    """Zeros in the places of least w² / U_ii², chosen for several columns at once.
 
     Args:
         shape: rows and columns of the matrix.
         sparsity: a share is taken of each selection of 128 columns, all rows together; a pattern of each row.
-        rounding: what becomes of weights that are kept; None: nothing.
     """
 
-    def __init__(self, shape: tuple[int, ...], sparsity: Sparsity, rounding: Rounding | None) -> None:
+    def __init__(self, shape: tuple[int, ...], sparsity: Sparsity) -> None:
         self.lookahead = sparsity.of if isinstance(sparsity, Pattern) else SELECTION
         self.mask: Mask = np.ones(shape, np.bool_)
         self._sparsity = sparsity
-        self._rounding = rounding
 
     def replace(self, column: int, ahead: Matrix, pivots: Vector) -> Vector:
         if column % self.lookahead == 0:
             end = column + min(self.lookahead, ahead.shape[1])
             scores = (ahead[:, : end - column] / pivots[: end - column]) ** 2
             self.mask[:, column:end] = self._selected(scores, column)
-        return remaining(ahead[:, 0], self.mask[:, column], column, self._rounding)
+        return np.where(self.mask[:, column], ahead[:, 0], 0.0)
 
     def _selected(self, scores: Matrix, start: int) -> Mask:
         if isinstance(self._sparsity, Pattern):
@@ -78,22 +76,17 @@ class Removal:
 
 
 class GivenMask:
-    """Zeros in given places."""
+    """Zeros in given places; the rest stays, or is rounded."""
 
     lookahead = 1
 
-    def __init__(self, mask: Mask, rounding: Rounding | None) -> None:
+    def __init__(self, mask: Mask, rounding: Rounding | None = None) -> None:
         self.mask = mask
         self._rounding = rounding
 
     def replace(self, column: int, ahead: Matrix, pivots: Vector) -> Vector:
-        return remaining(ahead[:, 0], self.mask[:, column], column, self._rounding)
-
-
-def remaining(weights: Vector, mask: Mask, column: int, rounding: Rounding | None) -> Vector:
-    """One column with zeros where it is pruned, and the rest as it is or rounded [rows]."""
-    left = np.where(mask, weights, 0.0)
-    return left if rounding is None else np.where(mask, rounding.rounded(column, left), 0.0)
+        left = np.where(self.mask[:, column], ahead[:, 0], 0.0)
+        return left if self._rounding is None else self._rounding.rounded(column, left)
 
 
 def sparsegpt(
@@ -106,13 +99,15 @@ def sparsegpt(
     by_activity: bool = False,
     block: int = BLOCK,
 ) -> Pruned:
-    """Prune a matrix, and quantise it in the same sweep when a grid is given.
+    """Prune a matrix, and quantise it at the same time when a grid is given.
 
     Args:
         weights: [rows, columns].
         hessian: of its inputs, not dampened [columns, columns].
         sparsity: how many weights to remove, or a mask of those to keep [rows, columns].
-        spec: a grid with an exact zero. Levels are fitted to the weights as given, none pruned.
+        spec: a grid with an exact zero. A sweep without it chooses the mask and moves the weights that stay, often far
+            beyond what they were; levels are fitted to these, and a second sweep, from the weights as given, makes up
+            for zeros and rounding together.
         dampening: share of the Hessian's mean diagonal to add; more is taken where that is not enough.
         by_activity: sweep the most active inputs first. A pattern needs the columns as they lie.
         block: columns compensated at once; changes no result beyond the rounding of sums.
@@ -129,23 +124,21 @@ def sparsegpt(
         check_zero(spec)
     plan = prepared(hessian, dampening, by_activity=by_activity)
     alive = np.where(plan.dead, 0.0, weights)
-    rounding = None if spec is None else Rounding(fit(alive, spec), plan.order)
-    removal = _removal(sparsity, alive, plan, rounding)
+    removal = _removal(sparsity, alive.shape, plan)
     swept, loss = sweep(alive[:, plan.order], plan.upper, removal, block)
-    own, mask = plan.restored(swept), plan.restored(removal.mask)
-    return Pruned(
-        own,
-        mask,
-        None if rounding is None else rounding.matrix(mask),
-        None if plan.dampening is None else loss,
-        plan.dampening,
-        int(plan.dead.sum()),
-    )
+    own, mask, grid = plan.restored(swept), plan.restored(removal.mask), None
+    if spec is not None:
+        rounding = Rounding(fit(own, spec), plan.order)
+        _, loss = sweep(alive[:, plan.order], plan.upper, GivenMask(removal.mask, rounding), block)
+        grid = rounding.matrix(mask)
+        own = grid.dequantised().astype(np.float64)
+    lost = None if plan.dampening is None else loss
+    return Pruned(own, mask, grid, lost, plan.dampening, int(plan.dead.sum()))
 
 
-def _removal(sparsity: Sparsity | Mask, weights: Matrix, plan: Sweep, rounding: Rounding | None) -> Removal | GivenMask:
+def _removal(sparsity: Sparsity | Mask, shape: tuple[int, ...], plan: Sweep) -> Removal | GivenMask:
     if isinstance(sparsity, Share | Pattern):
-        return Removal(weights.shape, sparsity, rounding)
-    if sparsity.shape != weights.shape or sparsity.dtype != np.bool_:
-        raise ValueError(f"mask is {sparsity.dtype} {sparsity.shape}, not bool {weights.shape}")
-    return GivenMask(sparsity[:, plan.order], rounding)
+        return Removal(shape, sparsity)
+    if sparsity.shape != shape or sparsity.dtype != np.bool_:
+        raise ValueError(f"mask is {sparsity.dtype} {sparsity.shape}, not bool {shape}")
+    return GivenMask(sparsity[:, plan.order])

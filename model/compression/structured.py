@@ -1,7 +1,7 @@
-"""Removing whole columns of a matrix, and with them the neurons that fed them, so that matrices become smaller.
+"""Removing whole columns of a matrix, and with them the neurons or heads behind them, so that matrices become smaller.
 
-What goes is chosen and made up for by Optimal Brain Surgeon over columns. Knows the matrices of a feed-forward block.
-Always: what is left is dense.
+What goes is chosen and made up for by Optimal Brain Surgeon over columns. Knows the matrices of
+feed-forward blocks and of attention. Always: what is left is dense.
 """
 
 from dataclasses import dataclass
@@ -43,6 +43,24 @@ class FeedForward:
     down: Matrix
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Attention:
+    """The four matrices of attention with grouped queries: each key head serves as many neighbouring query heads.
+
+    Args:
+        query: [query heads · head width, width].
+        key, value: [key heads · head width, width].
+        output: [width, query heads · head width].
+        key_heads: how many.
+    """
+
+    query: Matrix
+    key: Matrix
+    value: Matrix
+    output: Matrix
+    key_heads: int
+
+
 def narrowed(weights: Matrix, inverse: Matrix, count: int, *, unit: int = 1) -> Narrowed:
     """Drop `count` units of columns from a matrix.
 
@@ -76,6 +94,29 @@ def without_neurons(block: FeedForward, inverse: Matrix, count: int) -> FeedForw
     """
     down = narrowed(block.down, inverse, count)
     return FeedForward(block.gate[down.kept], block.up[down.kept], down.weights)
+
+
+def without_key_heads(attention: Attention, inverse: Matrix, count: int) -> Attention:
+    """Attention with `count` key heads fewer, each with its value head and its queries, the rest of output compensated.
+
+    Args:
+        attention: to shrink.
+        inverse: H⁻¹ of the inputs of output [query heads · head width, same].
+        count: of key heads.
+    """
+    heads = attention.key_heads
+    unit = attention.output.shape[1] // heads
+    output = narrowed(attention.output, inverse, count, unit=unit)
+    kept = output.kept[::unit] // unit
+
+    def of_kept(rows: Matrix) -> Matrix:
+        by_head = rows.reshape(heads, -1, rows.shape[1])
+        left: Matrix = by_head[kept].reshape(-1, rows.shape[1])
+        return left
+
+    return Attention(
+        of_kept(attention.query), of_kept(attention.key), of_kept(attention.value), output.weights, len(kept)
+    )
 
 
 def removal_count(units: int, share: float, multiple: int = 32) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.compression.hessian import HessianSum, Matrix
 
@@ -13,7 +14,7 @@ class Layer:
     hessian: Matrix
     inputs: Matrix
 
-    def loss(self, compressed: Matrix) -> float:
+    def loss(self, compressed: NDArray[np.floating]) -> float:
         """Mean squared error of the outputs."""
         return float((((compressed - self.weights) @ self.inputs.T) ** 2).mean())
 

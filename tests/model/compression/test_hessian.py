@@ -54,6 +54,7 @@ def test_the_factor_of_a_matrix_of_whole_numbers() -> None:
 
     upper = upper_factor(np.linalg.inv(inverse))
 
+    assert upper is not None
     np.testing.assert_allclose(upper, [[2, 1, 3], [0, 2, 2], [0, 0, 3]], atol=1e-12)
 
 

@@ -1,22 +1,25 @@
-"""Columns and neurons that go, what the rest becomes, and the best values for what stays."""
+"""Columns and neurons that go, what the rest becomes."""
 
 import numpy as np
 import pytest
 
-from model.compression.grids import GridSpec, round_to_nearest
 from model.compression.hessian import Matrix, conditioned, quadratic_form
-from model.compression.obs import column_surgery, compensated
-from model.compression.refit import refitted, row_scales
-from model.compression.scores import magnitude
-from model.compression.selection import Share, kept
-from model.compression.structured import FeedForward, narrowed, removal_count, without_neurons
+from model.compression.obs import Indices, column_surgery, compensated
+from model.compression.structured import (
+    Attention,
+    FeedForward,
+    narrowed,
+    removal_count,
+    without_key_heads,
+    without_neurons,
+)
 from tests.model.compression.layers import layer
 
 SMALL = layer(3, rows=6, columns=24)
 DAMPED = conditioned(SMALL.hessian)
 
 
-def widened(weights: Matrix, columns: Matrix) -> Matrix:
+def widened(weights: Matrix, columns: Indices) -> Matrix:
     whole = np.zeros_like(SMALL.weights)
     whole[:, columns] = weights
     return whole
@@ -72,10 +75,40 @@ def test_a_narrower_block_computes_what_the_masked_one_does() -> None:
 
     def output(some: FeedForward) -> Matrix:
         gate = some.gate @ x
-        return some.down @ (gate / (1 + np.exp(-gate)) * (some.up @ x))
+        result: Matrix = some.down @ (gate / (1 + np.exp(-gate)) * (some.up @ x))
+        return result
 
     assert ((16, 5), (16, 5), (6, 16)) == (smaller.gate.shape, smaller.up.shape, smaller.down.shape)
     np.testing.assert_allclose(output(smaller), output(FeedForward(block.gate, block.up, surgery.weights)), atol=1e-12)
+
+
+def attention_of(rng: np.random.Generator) -> Attention:
+    """Three key heads of width 4, two query heads to each, and a width of 6."""
+    query, key, value = (rng.normal(size=(rows, 6)) for rows in (24, 12, 12))
+    return Attention(query, key, value, SMALL.weights, 3)
+
+
+def mixed_values(some: Attention, x: Matrix) -> Matrix:
+    """The inputs of output [query heads · 4] at the last of several positions x [positions, 6]."""
+    queries = (some.query @ x[-1]).reshape(some.key_heads, -1, 4)
+    keys, values = ((x @ rows.T).reshape(len(x), some.key_heads, 4) for rows in (some.key, some.value))
+    scores = np.exp(np.einsum("hqw,phw->hqp", queries, keys) / 2)
+    mixed: Matrix = np.einsum("hqp,phw->hqw", scores / scores.sum(axis=-1, keepdims=True), values).reshape(-1)
+    return mixed
+
+
+def test_attention_with_fewer_heads_computes_what_the_masked_one_does() -> None:
+    rng = np.random.default_rng(6)
+    whole = attention_of(rng)
+    smaller = without_key_heads(whole, DAMPED.inverse(), 1)
+    surgery = column_surgery(whole.output, DAMPED.inverse(), 1, unit=8)
+    x = rng.normal(size=(5, 6))
+
+    assert ((16, 6), (8, 6), (8, 6)) == (smaller.query.shape, smaller.key.shape, smaller.value.shape)
+    assert ((6, 16), 2) == (smaller.output.shape, smaller.key_heads)
+    np.testing.assert_allclose(
+        smaller.output @ mixed_values(smaller, x), surgery.weights @ mixed_values(whole, x), atol=1e-12
+    )
 
 
 def test_narrowing_loses_less_than_dropping_the_same_columns() -> None:
@@ -111,30 +144,3 @@ def test_a_share_or_a_width_that_leaves_no_multiple_is_refused() -> None:
     for units, share in ((1530, 0.5), (1536, 1.5)):
         with pytest.raises(ValueError, match="cannot leave a multiple"):
             removal_count(units, share)
-
-
-def test_refitted_weights_are_the_closed_form() -> None:
-    mask = kept(magnitude(SMALL.weights), Share(0.5))
-    fitted = refitted(SMALL.weights, DAMPED.matrix, mask)
-
-    for row, keep, found in zip(SMALL.weights, mask, fitted, strict=True):
-        np.testing.assert_allclose(found, compensated(row, DAMPED.inverse(), np.flatnonzero(~keep)), atol=1e-11)
-
-
-def test_a_row_of_which_nothing_is_kept_is_zero() -> None:
-    assert not refitted(SMALL.weights, DAMPED.matrix, np.zeros(SMALL.weights.shape, np.bool_)).any()
-
-
-def test_row_scales_lose_least_of_all_factors() -> None:
-    coarse = round_to_nearest(SMALL.weights, GridSpec(2, "row")).dequantised().astype(np.float64)
-    best = row_scales(SMALL.weights, coarse, DAMPED.matrix)[:, None]
-    losses = [
-        quadratic_form(factors * coarse - SMALL.weights, DAMPED.matrix)
-        for factors in (best, np.ones_like(best), best * 1.01, best * 0.99)
-    ]
-
-    assert min(losses) == losses[0]
-
-
-def test_a_row_of_zeros_keeps_its_scale() -> None:
-    assert [1.0] * 6 == row_scales(SMALL.weights, np.zeros_like(SMALL.weights), DAMPED.matrix).tolist()
