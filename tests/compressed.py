@@ -27,6 +27,7 @@ def random_grid(
     seed: int = 0,
     scale_type: DTypeLike = np.float16,
     zero: int | None = None,
+    offset_type: DTypeLike = np.float32,
     pruned: float = 0.0,
 ) -> GridMatrix:
     """Random codes and scales; with `zero` that code stands for zero in every group, and can be pruned to."""
@@ -36,7 +37,7 @@ def random_grid(
     scales = rng.uniform(0.01, 0.1, groups).astype(scale_type) / np.dtype(scale_type).type(1 << bits)
     if zero is None:
         return GridMatrix(bits, group, codes, scales, rng.uniform(-0.1, 0.1, groups).astype(scale_type))
-    offsets = -np.float32(zero) * scales.astype(np.float32)
+    offsets = (-np.float32(zero) * scales.astype(np.float32)).astype(offset_type)
     mask = rng.random(shape) >= pruned if pruned else None
     if mask is not None:
         codes[~mask] = zero

@@ -26,15 +26,21 @@ def grid_bytes(
     bits: int,
     group: int,
     *,
-    scale_bytes: int = 2,
-    offset_bytes: int = 2,
+    scale_bits: int = 16,
+    offset_bits: int = 16,
     kept: int | None = None,
 ) -> int:
     """What a matrix on a grid takes on disk: codes of the weights kept, scales and offsets, and a bit for each weight
-    where some are pruned (`kept` given). Its bits per weight are about b·kept/n + 8·(scale + offset bytes)/group + 1.
+    where some are pruned (`kept` given). Its bits per weight are about
+    bits · kept/(rows · columns) + (scale_bits + offset_bits)/group + 1.
+
+    Args:
+        offset_bits: 16 or 32 as offsets are stored; `bits` where every offset is −scale · z, of which z is stored.
+        kept: how many weights are not pruned; None: there is no mask.
     """
     weights = rows * columns
-    scales = rows * (columns // group) * (scale_bytes + offset_bytes)
+    groups = rows * (columns // group)
+    scales = packed_bytes(groups, scale_bits) + packed_bytes(groups, offset_bits)
     if kept is None:
         return packed_bytes(weights, bits) + scales
     return packed_bytes(kept, bits) + scales + packed_bytes(weights, 1)

@@ -3,6 +3,7 @@
 Knows no folders. Kinds, and the entries of a tensor NAME:
 
 - `grid`: `NAME.codes` (packed, of the weights kept), `NAME.scales`, `NAME.offsets`, `NAME.mask` if some are pruned;
+  where every offset is −scale · z with a code z, `NAME.zeros` holds these, packed, in place of the offsets;
 - `sparse`: `NAME.values` of the weights kept, and `NAME.mask`;
 - `floats`: `NAME` itself;
 - `blocks`: `NAME.blocks`, in a block format of ggml.
@@ -30,7 +31,8 @@ Weights = GridMatrix | SparseMatrix | StoredTensor
 Description = Mapping[str, Any]
 """Of one tensor, as plain values."""
 
-FLOAT_TYPES = ("F16", "F32")
+_DTYPES: Mapping[str, np.dtype[Any]] = {"F16": np.dtype(np.float16), "F32": np.dtype(np.float32)}
+FLOAT_TYPES = tuple(_DTYPES)
 _FORMATS = {format.name: format for format in FORMATS.values()}
 _FLOATS = ("F32", "F16", "BF16")
 
@@ -64,16 +66,41 @@ def _describe_grid(name: str, matrix: GridMatrix) -> Described:
         "shape": [matrix.rows, matrix.columns],
         "bits": matrix.bits,
         "group": matrix.group,
+        "offsets": next(name for name, dtype in _DTYPES.items() if dtype == matrix.offsets.dtype),
     }
     codes = matrix.codes if matrix.mask is None else matrix.codes[matrix.mask]
     blocks = {
         f"{name}.codes": _block(pack_codes(codes, matrix.bits)),
         f"{name}.scales": _block(matrix.scales),
-        f"{name}.offsets": _block(matrix.offsets),
     }
+    zeros = _zero_codes(matrix)
+    if zeros is None:
+        blocks[f"{name}.offsets"] = _block(matrix.offsets)
+    else:
+        blocks[f"{name}.zeros"] = _block(pack_codes(zeros, matrix.bits))
     if matrix.mask is not None:
         blocks[f"{name}.mask"] = _block(pack_mask(matrix.mask))
     return Described(description, blocks)
+
+
+def _zero_codes(matrix: GridMatrix) -> NDArray[np.uint8] | None:
+    """The code of zero in each group [rows, groups], when `_offsets_of` gives the very offsets of the matrix."""
+    zeros = _codes_of_zero(matrix.scales, matrix.offsets, matrix.bits)
+    offsets = _offsets_of(matrix.scales, zeros, matrix.offsets.dtype)
+    return zeros if offsets.tobytes() == matrix.offsets.tobytes() else None
+
+
+def _codes_of_zero(scales: Stored, offsets: Stored, bits: int) -> NDArray[np.uint8]:
+    """The nearest code to zero in each group; 0 where it is none of the codes."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # a group whose scale is 0
+        zeros = np.rint(-offsets.astype(np.float64) / scales.astype(np.float64))
+    return np.where((zeros >= 0) & (zeros < 1 << bits), zeros, 0).astype(np.uint8)
+
+
+def _offsets_of(scales: Stored, zeros: NDArray[np.uint8], stored: np.dtype[Any]) -> Stored:
+    with np.errstate(over="ignore"):
+        offsets: Stored = (-scales.astype(np.float32) * zeros.astype(np.float32)).astype(stored)
+    return offsets
 
 
 def _describe_stored(name: str, tensor: StoredTensor) -> Described:
@@ -144,25 +171,31 @@ class StoredWeights:
         if shape[1] % group:
             self._refuse(name, f"has groups of {group}, which do not divide {shape[1]} columns")
         scales_shape = (shape[0], shape[1] // group)
-        entries = [
-            self._claim(name, f"{name}.codes", ("U8",), None),
-            self._claim(name, f"{name}.scales", FLOAT_TYPES, scales_shape),
-            self._claim(name, f"{name}.offsets", FLOAT_TYPES, scales_shape),
-        ]
+        codes = self._claim(name, f"{name}.codes", ("U8",), None)
+        scales = self._claim(name, f"{name}.scales", FLOAT_TYPES, scales_shape)
+        stored = description.get("offsets")
+        if not isinstance(stored, str) or stored not in FLOAT_TYPES:
+            self._refuse(name, f"has offsets of type {shown(str(stored))}; allowed are {' and '.join(FLOAT_TYPES)}")
+        has_zeros = f"{name}.zeros" in self._source.entries
+        offsets = (
+            self._claim(name, f"{name}.zeros", ("U8",), (packed_bytes(prod(scales_shape), bits),))
+            if has_zeros
+            else self._claim(name, f"{name}.offsets", (stored,), scales_shape)
+        )
         mask = self._mask_entry(name, shape)
 
         def read() -> GridMatrix:
             kept = None if mask is None else unpack_mask(self._source.read(mask.name), shape)
-            scales, offsets = self._numbers(entries[1]), self._numbers(entries[2])
-            packed = self._source.read(entries[0].name)
+            d = self._numbers(scales)
+            m = self._offsets(offsets, d, bits, stored) if has_zeros else self._numbers(offsets)
             count = prod(shape) if kept is None else int(kept.sum())
-            codes = unpack_codes(packed, count, bits)
-            codes = codes.reshape(shape) if kept is None else _with_zeros(codes, kept, scales, offsets)
-            return GridMatrix(bits, group, codes, scales, offsets, kept)
+            flat = unpack_codes(self._source.read(codes.name), count, bits)
+            restored = flat.reshape(shape) if kept is None else _with_zeros(flat, kept, _codes_of_zero(d, m, bits))
+            return GridMatrix(bits, group, restored, d, m, kept)
 
         self._check(name, lambda: read().dequantised())
         format = replace(F32, name=f"{bits}-bit grid, groups of {group}" + (", pruned" if mask else ""))
-        file_bytes = sum(entry.byte_count for entry in (*entries, *([mask] if mask else [])))
+        file_bytes = sum(entry.byte_count for entry in (codes, scales, offsets, mask) if entry)
         return StoredTensor(name, shape, format, lambda: read().dequantised().view(np.uint8), read, file_bytes)
 
     def _sparse(self, name: str, description: Description, shape: tuple[int, ...]) -> StoredTensor:
@@ -214,6 +247,10 @@ class StoredWeights:
         data = self._source.read(entry.name)
         return (data.view(np.float16) if entry.dtype == "F16" else data.view(np.float32)).reshape(entry.shape)
 
+    def _offsets(self, zeros: Entry, scales: Stored, bits: int, stored: str) -> Stored:
+        codes = unpack_codes(self._source.read(zeros.name), scales.size, bits).reshape(scales.shape)
+        return _offsets_of(scales, codes, _DTYPES[stored])
+
     def _check(self, name: str, read: Callable[[], NDArray[np.float32]]) -> None:
         try:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -224,11 +261,8 @@ class StoredWeights:
             self._refuse(name, "holds a NaN or an infinity")
 
 
-def _with_zeros(kept_codes: NDArray[np.uint8], kept: Mask, scales: Stored, offsets: Stored) -> NDArray[np.uint8]:
+def _with_zeros(kept_codes: NDArray[np.uint8], kept: Mask, zeros: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Codes of all weights: of a pruned one the code of its group's zero, which lies in no file."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # a group whose scale is 0 has any code for zero, or none
-        zeros = np.rint(-offsets.astype(np.float64) / scales.astype(np.float64))
-    codes = np.where((zeros >= 0) & (zeros < 1 << MOST_BITS), zeros, 0).astype(np.uint8)
-    codes = np.repeat(codes, kept.shape[1] // scales.shape[1], axis=1)
+    codes = np.repeat(zeros, kept.shape[1] // zeros.shape[1], axis=1)
     codes[kept] = kept_codes
     return codes

@@ -34,6 +34,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "whole rows": {"group": 192},
     "float32 scales": {"scale_type": np.float32},
     "an exact zero": {"zero": 5},
+    "symmetric with float16 offsets": {"zero": 8, "offset_type": np.float16},
     "half pruned": {"zero": 5, "pruned": 0.5},
     "half pruned at 3 bits": {"bits": 3, "zero": 4, "pruned": 0.5},
     "all but a few pruned": {"bits": 8, "zero": 200, "pruned": 0.99},
@@ -87,8 +88,8 @@ def test_a_matrix_takes_what_the_formula_says(tmp_path: Path, source: Checkpoint
         192,
         grid.bits,
         grid.group,
-        scale_bytes=grid.scales.dtype.itemsize,
-        offset_bytes=grid.offsets.dtype.itemsize,
+        scale_bits=8 * grid.scales.dtype.itemsize,
+        offset_bits=grid.bits if "zero" in FORMS[form] else 8 * grid.offsets.dtype.itemsize,
         kept=kept,
     ) == sum(entry.byte_count for name, entry in entries.items() if name.startswith("layers.0.gate."))
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.compression.stored import Weights
 from model.loading.checkpoint import ModelFileError
 from model.loading.model import load_model
-from tests.compressed import grids_for, random_sparse, tiny_source, write_artefact
+from tests.compressed import grids_for, random_grid, random_sparse, tiny_source, write_artefact
 from tests.model.loading.test_gguf_mutations import check_believed, damaged
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
@@ -30,7 +31,11 @@ def valid() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         source = tiny_source(Path(name), shape=SHAPE)
         weights = grids_for(source, bits=3, zero=4, pruned=0.5)
-        yield write_artefact(Path(name) / "valid", source, {**weights, "layers.0.up": random_sparse((32, 32))})
+        others: dict[str, Weights] = {
+            "layers.0.up": random_sparse((32, 32)),
+            "layers.0.down": random_grid((32, 32), bits=2),
+        }
+        yield write_artefact(Path(name) / "valid", source, {**weights, **others})
 
 
 @pytest.fixture
@@ -77,7 +82,11 @@ WRONG: dict[str, tuple[Callable[[Manifest], object], str]] = {
     "a kind that is a list": (of("layers.0.gate", kind=[]), r"layers\.0\.gate is of kind"),
     "a gain on a grid": (of("output_norm", kind="grid"), "output_norm is a gain vector of kind grid"),
     "no bits": (of("layers.0.gate", bits=0), "has bits '0'; allowed are 1 to 8"),
-    "other bits": (of("layers.0.gate", bits=5), "is not what it says"),
+    "other bits": (of("layers.0.gate", bits=5), r"has layers\.0\.gate\.zeros of shape \(12,\)"),
+    "other bits that offsets fit": (of("layers.0.down", bits=5), "is not what it says: 256 bytes for"),
+    "other offsets": (of("layers.0.down", offsets="F32"), r"has layers\.0\.down\.offsets of type F16"),
+    "offsets of text": (of("layers.0.gate", offsets="U8"), "has offsets of type 'U8'; allowed are F16 and F32"),
+    "offsets of nothing": (of("layers.0.gate", offsets=None), "has offsets of type 'None'"),
     "bits of true": (of("layers.0.gate", bits=True), "has bits 'True'"),
     "another group": (of("layers.0.gate", group=16), r"has layers\.0\.gate\.scales of shape \(32, 1\)"),
     "a ragged group": (of("layers.0.gate", group=24), "has groups of 24, which do not divide 32 columns"),
