@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from model.compression.artefact import FORMAT, MANIFEST, VERSION, VOCABULARY, WEIGHTS
-from model.compression.stored import StoredWeights, Weights, describe
+from model.compression.stored import Described, StoredWeights, Weights, describe
 from model.config import ModelConfig
 from model.loading.checkpoint import Checkpoint, ModelFileError
 from model.loading.gguf import llama_shapes
 from model.loading.gguf_file import write_gguf_file
 from model.loading.model_file import ModelFile
-from model.loading.safetensors import Block, Safetensors, parsed_json, read_safetensors, write_safetensors
+from model.loading.safetensors import Block, Entry, Safetensors, parsed_json, read_safetensors, write_safetensors
 from model.loading.tensor import StoredTensor
 
 PARTIAL = ".partial"
@@ -86,10 +86,10 @@ class ArtefactWriter:
         whole = dataclasses.replace(self._source, name=name, config=config)
         for leftover in (WEIGHTS, VOCABULARY, MANIFEST):
             (self.partial / f"{leftover}.new").unlink(missing_ok=True)
-        blocks = {entry: block for part in parts.values() for entry, block in _blocks(part).items()}
+        blocks = {entry: block for part in parts.values() for entry, block in part.blocks.items()}
         write_safetensors(self.partial / f"{WEIGHTS}.new", blocks, {"format": FORMAT})
         write_gguf_file(self.partial / f"{VOCABULARY}.new", whole, {})
-        manifest = self._manifest(whole, {name: _description(part) for name, part in parts.items()}, report)
+        manifest = self._manifest(whole, {name: part.description for name, part in parts.items()}, report)
         _write_text(self.partial / f"{MANIFEST}.new", manifest)
         self._publish()
         return self.folder
@@ -108,7 +108,8 @@ class ArtefactWriter:
     def _part(self, name: str) -> Path:
         return self.partial / f"{name}.safetensors"
 
-    def _parts(self, config: ModelConfig) -> dict[str, Safetensors]:
+    def _parts(self, config: ModelConfig) -> dict[str, Described]:
+        """Every part checked, and none kept open: a model may have more of them than a process may open files."""
         shapes = llama_shapes(config)
         done = self.done()
         for name in sorted(done - shapes.keys()):
@@ -119,8 +120,12 @@ class ArtefactWriter:
                 if name == "head":
                     continue
                 raise ModelFileError(f"tensor {name} was not written", path=self.partial)
-            parts[name] = read_safetensors(self._part(name))
-            StoredWeights(parts[name]).tensor(name, _description(parts[name]), shape)
+            part = read_safetensors(self._part(name))
+            description = _description(part)
+            StoredWeights(part).tensor(name, description, shape)
+            parts[name] = Described(
+                description, {entry: _block(self._part(name), part.entries[entry]) for entry in part.entries}
+            )
         return parts
 
     def _manifest(self, whole: Checkpoint, tensors: Mapping[str, Any], report: Mapping[str, Any] | None) -> str:
@@ -161,12 +166,8 @@ def _description(part: Safetensors) -> dict[str, Any]:
     return description
 
 
-def _blocks(part: Safetensors) -> dict[str, Block]:
-    def block(name: str) -> Block:
-        entry = part.entries[name]
-        return Block(entry.dtype, entry.shape, lambda: part.read(name))
-
-    return {name: block(name) for name in part.entries}
+def _block(path: Path, entry: Entry) -> Block:
+    return Block(entry.dtype, entry.shape, lambda: read_safetensors(path).read(entry.name))
 
 
 def _as_json(value: Any) -> str:

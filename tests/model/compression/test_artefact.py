@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,21 @@ def test_another_recipes_unfinished_work_is_refused(tmp_path: Path, source: Chec
 
     with pytest.raises(ModelFileError, match="unfinished work of another recipe or model"):
         ArtefactWriter(tmp_path / "x", {**RECIPE, "seed": 1}, source)
+
+
+def test_more_tensors_than_files_may_be_open_are_put_together(tmp_path: Path, source: Checkpoint) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    writer = ArtefactWriter(tmp_path / "x", RECIPE, source)
+    for name, tensor in source.tensors.items():
+        writer.put(name, tensor)
+    few = len(list(Path("/dev/fd").iterdir())) + 8
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    try:
+        folder = writer.finish(source.config, "x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert source.tensors.keys() == load_model(folder).tensors.keys()
 
 
 def test_a_folder_that_is_there_is_refused(tmp_path: Path, source: Checkpoint) -> None:
