@@ -1,4 +1,4 @@
-"""What the compiled engine refuses of codes and scales: a ValueError, or False for numbers that its form cannot hold."""
+"""What the compiled engine refuses of codes and scales: a ValueError, or False for what its form cannot hold."""
 
 from typing import Any
 
