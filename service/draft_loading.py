@@ -12,7 +12,7 @@ from pathlib import Path
 from model.decoding.sampler import Sampler
 from model.kv_cache import PAGE_SIZE
 from model.loading.checkpoint import Checkpoint, ModelFileError
-from model.loading.gguf import load_gguf
+from model.loading.model import load_model
 from model.runner import ModelRunner
 from service.context import ServedDraft
 from service.draft_model import DraftModel
@@ -33,7 +33,7 @@ def load_draft(settings: Settings, target: Checkpoint) -> LoadedDraft | None:
     if settings.draft is None:
         return None
     path = Path(settings.draft)
-    checkpoint = load_gguf(path)
+    checkpoint = load_model(path)
     _check_vocabulary(path, checkpoint, target)
     op_set = choose_op_set(settings, checkpoint)
     page_bytes = op_set.bytes_per_token * PAGE_SIZE

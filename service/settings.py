@@ -73,13 +73,15 @@ class Settings(BaseModel):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     model: str | None = Field(
-        default=None, description="A GGUF file; without it the default model is used, and pulled when missing."
+        default=None,
+        description="A GGUF file or a compressed model's folder; without it the default model, pulled when missing.",
     )
     cache_folder: str | None = Field(
         default=None, description="Where the default model is kept; default: tane in the user's cache folder."
     )
     draft: str | None = Field(
-        default=None, description="A GGUF file of a smaller model with the same vocabulary, to guess tokens ahead."
+        default=None,
+        description="A smaller model with the same vocabulary, as a file or a folder, to guess tokens ahead.",
     )
     draft_cache_bytes: int = Field(
         default=1 << 28, ge=1 << 20, description="Memory for the draft model's cached keys and values."

@@ -15,8 +15,8 @@ from model.decoding.sampler import Sampler
 from model.decoding.transcript import Transcript
 from model.kv_cache import PAGE_SIZE
 from model.loading.checkpoint import Checkpoint, ModelFileError
-from model.loading.gguf import load_gguf
 from model.loading.hub import pull
+from model.loading.model import load_model
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
@@ -54,7 +54,7 @@ class Loaded:
 def load(settings: Settings, *, progress: Progress | None = None, make_budget: MakeBudget = StepBudget) -> Loaded:
     """Load the model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
     path = Path(settings.model) if settings.model is not None else pull(progress, folder=settings.models_folder)
-    checkpoint = load_gguf(path)
+    checkpoint = load_model(path)
     tokenizer = Tokenizer(checkpoint.vocabulary)
     op_set = choose_op_set(settings, checkpoint)
     draft = load_draft(settings, checkpoint)

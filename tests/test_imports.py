@@ -76,6 +76,7 @@ NATIVE_PATH = [
     "model.decoding.sampler",
     "model.loading.gguf",
     "model.loading.hub",
+    "model.loading.model",
     "model.runner",
     "model.tokenizer",
     "model.transformer",

@@ -10,6 +10,7 @@ embedding), and for each layer `layers.{i}.` followed by `attention_norm`, `quer
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from model.config import ModelConfig
 from model.loading.tensor import StoredTensor
@@ -61,3 +62,5 @@ class Checkpoint:
     vocabulary: Vocabulary
     chat_template: str | None = None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
+    recipe: Mapping[str, Any] | None = None
+    """How the weights were compressed, as plain values; None for a model as it was published."""

@@ -6,7 +6,7 @@ the model and is not implemented is refused by name; every failure is a ModelFil
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from model.config import ModelConfig
 from model.loading import ggml
-from model.loading.checkpoint import Checkpoint, GenerationDefaults
+from model.loading.checkpoint import Checkpoint, GenerationDefaults, Vocabulary
 from model.loading.cursor import shown
 from model.loading.gguf_config import read_config, scaling_of
 from model.loading.gguf_metadata import Metadata
-from model.loading.gguf_reader import TensorInfo, read_header
+from model.loading.gguf_reader import TensorInfo, Value, read_header
 from model.loading.gguf_rules import check_attention, check_keys
 from model.loading.gguf_vocabulary import MAX_NAME_BYTES, read_chat_template, read_defaults, read_vocabulary
 from model.loading.hub import PUBLISHED_MODELS
@@ -38,7 +38,41 @@ def load_gguf(path: Path) -> Checkpoint:
     """
     file = ModelFile(path)
     header = read_header(file)
-    metadata = Metadata(file, header.metadata)
+    said = read_description(file, header.metadata)
+    _check_tensors(file, header.tensors, llama_shapes(said.config))
+    for info in header.tensors.values():
+        _check_finite(file, info)
+    config = _with_scaling(file, said.config, header.tensors.get(ROPE_FACTORS))
+    sha256 = file.sha256()
+    published = PUBLISHED_MODELS.get(sha256)
+    defaults = said.defaults
+    if published and defaults == GenerationDefaults():
+        defaults = published.defaults
+    return Checkpoint(
+        name=published.name if published else said.name,
+        sha256=sha256,
+        config=config,
+        tensors=_stored(file, config, header.tensors),
+        vocabulary=said.vocabulary,
+        chat_template=said.chat_template,
+        defaults=defaults,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a file says beside its weights. `config` lacks the rotary scaling, which a tensor describes."""
+
+    name: str
+    config: ModelConfig
+    vocabulary: Vocabulary
+    chat_template: str | None
+    defaults: GenerationDefaults
+
+
+def read_description(file: ModelFile, values: Mapping[str, Value]) -> Description:
+    """Raises ModelFileError for anything that is no plain Llama, or says what is not implemented."""
+    metadata = Metadata(file, values)
     architecture = metadata.text("general.architecture", MAX_NAME_BYTES)
     if architecture != "llama":
         metadata.refuse("general.architecture", f"is {shown(architecture)}; supported is 'llama'")
@@ -46,31 +80,25 @@ def load_gguf(path: Path) -> Checkpoint:
     vocabulary = read_vocabulary(metadata)
     config = read_config(metadata, len(vocabulary.tokens))
     check_attention(metadata, config)
-    _check_tensors(file, header.tensors, _shapes(config))
-    for info in header.tensors.values():
-        _check_finite(file, info)
-    config = _with_scaling(file, config, header.tensors.get(ROPE_FACTORS))
-    sha256 = file.sha256()
-    published = PUBLISHED_MODELS.get(sha256)
-    defaults = read_defaults(metadata)
-    if published and defaults == GenerationDefaults():
-        defaults = published.defaults
-    return Checkpoint(
-        name=published.name if published else _read_name(metadata, path),
-        sha256=sha256,
-        config=config,
-        tensors=_stored(file, config, header.tensors),
-        vocabulary=vocabulary,
-        chat_template=read_chat_template(metadata),
-        defaults=defaults,
+    name = metadata.text("general.name", MAX_NAME_BYTES, default=file.path.stem)
+    return Description(
+        name or file.path.stem, config, vocabulary, read_chat_template(metadata), read_defaults(metadata)
     )
 
 
-def _read_name(metadata: Metadata, path: Path) -> str:
-    return metadata.text("general.name", MAX_NAME_BYTES, default=path.stem) or path.stem
+def load_description(path: Path) -> tuple[ModelFile, Description]:
+    """A file that holds no weights: what it says, rotary scaling and all. Raises ModelFileError."""
+    file = ModelFile(path)
+    header = read_header(file)
+    said = read_description(file, header.metadata)
+    for info in header.tensors.values():
+        if info.name != ROPE_FACTORS:
+            raise file.error(f"tensor {shown(info.name)} does not belong into a file without weights", info.offset)
+        _check_finite(file, info)
+    return file, replace(said, config=_with_scaling(file, said.config, header.tensors.get(ROPE_FACTORS)))
 
 
-def _shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+def llama_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor that a Llama may have, by our names."""
     width, ff = config.width, config.feed_forward_width
     layer = {
@@ -158,3 +186,9 @@ def unpermute_rows(rows: NDArray[np.uint8], head_count: int) -> NDArray[np.uint8
     """
     half = rows.shape[0] // head_count // 2
     return rows.reshape(head_count, half, 2, -1).swapaxes(1, 2).reshape(rows.shape)
+
+
+def permute_rows(rows: NDArray[np.uint8], head_count: int) -> NDArray[np.uint8]:
+    """Undoes `unpermute_rows`: the order in which GGUF files of Llama have them."""
+    half = rows.shape[0] // head_count // 2
+    return rows.reshape(head_count, 2, half, -1).swapaxes(1, 2).reshape(rows.shape)

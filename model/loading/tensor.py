@@ -1,13 +1,18 @@
 """One weight as it lies in a model file: shape, block format and rows of bytes, read when asked for.
 
+A weight that is stored in another way than by blocks has one all the same: that of the floats it stands for.
+
 Knows no operations and no file formats. Always: rows are whole blocks, and a row is one output of a matrix.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
+
+from model.compression.matrix import GridMatrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,17 @@ class StoredTensor:
     format: BlockFormat
     read: Callable[[], NDArray[np.uint8]]
     """Reads [rows, bytes per row] from the file, rows in the order of `shape`."""
+    grid: Callable[[], GridMatrix] | None = None
+    """Reads the codes and scales that the file has in place of blocks; `read` gives the floats of the same weights."""
+    file_bytes: int | None = None
+    """What the weight takes in the file, where that is not its blocks."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """What the weight takes in the file."""
+        if self.file_bytes is not None:
+            return self.file_bytes
+        return prod(self.shape[:-1]) * self.format.row_bytes(self.shape[-1])
 
     def rows(self) -> NDArray[np.uint8]:
         return self.read()

@@ -19,7 +19,7 @@ def philox_uniform(seed: int, sample: int, position: int) -> float:
 def best_isa() -> int:
     """0 scalar, 1 AVX2, 2 AVX-512 with VNNI."""
 
-def round_rows(rows: NDArray[np.float32], eight_bits: bool, centred: bool) -> NDArray[np.float32]:
+def round_rows(rows: NDArray[np.float32], eight_bits: bool, centred: bool, half_scales: bool) -> NDArray[np.float32]:
     """What packing makes of rows of floats, as float32 again."""
 
 class Instruction:
@@ -70,6 +70,16 @@ class Engine:
     def add_vector(self, values: NDArray[np.float32], /) -> int: ...
     def pack_blocks(self, matrix: int, first_row: int, format: str, rows: NDArray[np.uint8], /) -> bool: ...
     def pack_floats(self, matrix: int, first_row: int, rows: NDArray[np.float32], /) -> bool: ...
+    def pack_codes(
+        self,
+        matrix: int,
+        first_row: int,
+        codes: NDArray[np.uint8],
+        d: NDArray[np.float32],
+        m: NDArray[np.float32],
+        /,
+    ) -> bool: ...
+    def unpack(self, matrix: int, first_row: int, rows: int, /) -> NDArray[np.float32]: ...
     def poison_pages(self) -> None: ...
     def load(self, buffer_widths: list[int], instructions: list[Instruction]) -> None: ...
     def run(

@@ -192,15 +192,15 @@ FloatRows new_rows(std::size_t rows, std::size_t width) {
   return FloatRows(memory, {rows, width}, owner);
 }
 
-FloatRows round_rows(const Floats& rows, bool eight_bits, bool centred) {
+FloatRows round_rows(const Floats& rows, bool eight_bits, bool centred, bool half_scales) {
   FloatRows rounded = new_rows(rows.shape(0), rows.shape(1));
   bool packed = false;
   {
     nb::gil_scoped_release released;
-    packed = tane::round_rows({eight_bits, centred, true}, static_cast<int>(rows.shape(0)), static_cast<int>(rows.shape(1)),
+    packed = tane::round_rows({eight_bits, centred, half_scales}, static_cast<int>(rows.shape(0)), static_cast<int>(rows.shape(1)),
                               rows.data(), rounded.data());
   }
-  if (!packed) throw std::invalid_argument("weights are not finite, or too great for float16");
+  if (!packed) throw std::invalid_argument("weights are not finite, or too great for their scales");
   return rounded;
 }
 
@@ -212,7 +212,7 @@ NB_MODULE(_native, module) {
 
   module.def("best_isa", [] { return static_cast<int>(tane::best_isa()); }, "0 scalar, 1 AVX2, 2 AVX-512 with VNNI.");
 
-  module.def("round_rows", &round_rows, "rows"_a, "eight_bits"_a, "centred"_a,
+  module.def("round_rows", &round_rows, "rows"_a, "eight_bits"_a, "centred"_a, "half_scales"_a,
              "What packing makes of rows of floats, as float32 again.");
 
   nb::class_<tane::Instruction>(module, "Instruction")
@@ -256,6 +256,25 @@ NB_MODULE(_native, module) {
                          static_cast<std::size_t>(engine.memory().matrix(matrix).inputs));
              nb::gil_scoped_release released;
              return engine.pack_floats(matrix, first_row, static_cast<int>(rows.shape(0)), rows.data());
+           })
+      .def("pack_codes",
+           [](tane::Engine& engine, int matrix, int first_row, const Bytes& codes, const Floats& d, const Floats& m) {
+             const auto inputs = static_cast<std::size_t>(engine.memory().matrix(matrix).inputs);
+             check_range(engine, matrix, first_row, codes.shape(0), codes.shape(1), inputs);
+             check_range(engine, matrix, first_row, d.shape(0), d.shape(1), inputs / tane::group_inputs);
+             check_range(engine, matrix, first_row, m.shape(0), m.shape(1), inputs / tane::group_inputs);
+             if (d.shape(0) != codes.shape(0) || m.shape(0) != codes.shape(0)) throw std::invalid_argument("rows lack scales");
+             nb::gil_scoped_release released;
+             return engine.pack_codes(matrix, first_row, static_cast<int>(codes.shape(0)), codes.data(), d.data(), m.data());
+           })
+      .def("unpack",
+           [](const tane::Engine& engine, int matrix, int first_row, int rows) {
+             const auto inputs = static_cast<std::size_t>(engine.memory().matrix(matrix).inputs);
+             if (rows < 0) throw std::invalid_argument("rows do not fit the matrix");
+             check_range(engine, matrix, first_row, static_cast<std::size_t>(rows), inputs, inputs);
+             FloatRows copy = new_rows(static_cast<std::size_t>(rows), inputs);
+             engine.unpack(matrix, first_row, rows, copy.data());
+             return copy;
            })
       .def("poison_pages", &tane::Engine::poison_pages, "Fills every page with NaN: nothing unwritten may reach a result.")
       .def("load", &tane::Engine::load, "buffer_widths"_a, "instructions"_a)

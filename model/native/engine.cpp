@@ -76,6 +76,26 @@ bool Engine::pack_floats(int matrix, int first_row, int rows, const float* value
   return finite;
 }
 
+bool Engine::pack_codes(int matrix, int first_row, int rows, const std::uint8_t* codes, const float* d, const float* m) {
+  const AffineWeights& weights = memory_.matrix(matrix);
+  const auto inputs = static_cast<std::size_t>(weights.inputs), groups = inputs / group_inputs;
+  std::atomic<bool> fits{true};
+  pool_.run((rows + pack_chunk_rows - 1) / pack_chunk_rows, [&](int chunk) {
+    for (int row = chunk * pack_chunk_rows; row < std::min(rows, (chunk + 1) * pack_chunk_rows); ++row) {
+      const auto at = static_cast<std::size_t>(row);
+      if (!tane::pack_codes(weights, first_row + row, codes + at * inputs, d + at * groups, m + at * groups)) fits = false;
+    }
+  });
+  return fits;
+}
+
+void Engine::unpack(int matrix, int first_row, int rows, float* values) const {
+  const AffineWeights& weights = memory_.matrix(matrix);
+  for (int row = 0; row < rows; ++row) {
+    unpack_row(weights, first_row + row, values + static_cast<std::size_t>(row) * static_cast<std::size_t>(weights.inputs));
+  }
+}
+
 void Engine::poison_pages() {
   for (int page = 0; page < memory_.shape().pages; ++page) poison(memory_.pages(), page);
 }

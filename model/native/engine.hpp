@@ -41,6 +41,12 @@ class Engine {
   bool pack(int matrix, int first_row, int rows, PackRow pack, const std::uint8_t* blocks, std::size_t row_bytes);
   bool pack_floats(int matrix, int first_row, int rows, const float* values);
 
+  // Rows of codes, with d and m for each group of 32 (`pack_codes` in affine.hpp).
+  bool pack_codes(int matrix, int first_row, int rows, const std::uint8_t* codes, const float* d, const float* m);
+
+  // Consecutive rows as float32: what packing left of them.
+  void unpack(int matrix, int first_row, int rows, float* values) const;
+
   void poison_pages();
 
   void load(const std::vector<int>& buffer_widths, const std::vector<Instruction>& instructions);

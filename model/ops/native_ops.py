@@ -19,18 +19,16 @@ from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 from model.loading.tensor import StoredTensor
 from model.native import _native
 from model.ops.native_choice import draw_tuple, drawn, rank_tuple, ranked, score_tuple, scored
+from model.ops.native_forms import WeightType, weight_form
 from model.ops.recording import Call, Recorded, Recording, assign_buffers, fused
 
 KvType = Literal["int8", "float16"]
 Isa = Literal["auto", "scalar", "avx2", "avx512"]
-WeightType = Literal["int8", "int4"]
 
 NUMERIC_VERSION = 1
 """Grows whenever a change to the kernels changes a bit of any answer."""
 PACK_ROWS = 4096
 """Rows of a matrix read from the file at once."""
-EXACT_FORMS = {"Q4_0": (False, True), "Q4_1": (False, False), "Q8_0": (True, True)}
-"""Block formats kept as stored: whether codes have 8 bits, and whether they are centred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +42,6 @@ class Matrix:
 @dataclass(frozen=True, slots=True)
 class Vector:
     index: int
-
-
-@dataclass(frozen=True, slots=True)
-class WeightForm:
-    """The packed form of a matrix."""
-
-    eight_bits: bool
-    centred: bool
-    exact: bool
-    """Whether it holds the weights as stored."""
-
-
-def weight_form(parts: Sequence[StoredTensor], weight_type: WeightType) -> WeightForm:
-    """How a matrix of these parts is held: as stored where all have one format that the kernels know, else rounded."""
-    names = {part.format.name for part in parts}
-    exact = EXACT_FORMS.get(names.pop()) if len(names) == 1 else None
-    if exact is not None:
-        return WeightForm(*exact, exact=True)
-    return WeightForm(eight_bits=weight_type == "int8", centred=weight_type == "int8", exact=False)
 
 
 def kv_bytes_per_token(config: ModelConfig, kv_type: KvType) -> int:
@@ -131,12 +110,22 @@ class NativeOps:
     def matrix(self, *parts: StoredTensor) -> Matrix:
         outputs, inputs = sum(part.shape[0] for part in parts), parts[0].shape[1]
         form = weight_form(parts, self._weight_type)
-        index = self._native.add_matrix(form.eight_bits, form.centred, True, outputs, inputs)
+        index = self._native.add_matrix(form.eight_bits, form.centred, form.half_scales, outputs, inputs)
         first = 0
-        for part in parts:
-            self._pack(index, first, part, exact=form.exact)
+        for part, is_kept, codes in zip(parts, form.kept, form.codes or [None] * len(parts), strict=True):
+            packed = (
+                self._pack(index, first, part, exact=is_kept)
+                if codes is None
+                else self._native.pack_codes(index, first, codes.codes, codes.d, codes.m)
+            )
+            if not packed:
+                raise ValueError(f"{part.name} holds numbers that are too great for the scales of its packed form")
             first += part.shape[0]
         return Matrix(index, outputs)
+
+    def unpacked(self, matrix: Matrix) -> NDArray[np.float32]:
+        """The weights that a matrix stands for in the native memory, [outputs, inputs]."""
+        return self._native.unpack(matrix.index, 0, matrix.outputs)
 
     def vector(self, part: StoredTensor) -> Vector:
         return Vector(self._native.add_vector(np.ascontiguousarray(part.dequantised())))
@@ -187,7 +176,7 @@ class NativeOps:
     def score(self, logits: NativeLogits, scores: Sequence[Score]) -> list[Drawn]:
         return [scored(answer) for answer in self._native.score([score_tuple(each) for each in scores])]
 
-    def _pack(self, index: int, first: int, part: StoredTensor, *, exact: bool) -> None:
+    def _pack(self, index: int, first: int, part: StoredTensor, *, exact: bool) -> bool:
         rows = part.rows()
         for begin in range(0, len(rows), PACK_ROWS):
             some = rows[begin : begin + PACK_ROWS]
@@ -198,7 +187,8 @@ class NativeOps:
                 values = part.format.unpack(blocks).reshape(len(some), part.shape[1])
                 packed = self._native.pack_floats(index, first + begin, np.ascontiguousarray(values))
             if not packed:
-                raise ValueError(f"{part.name} holds numbers that are too great for the scales of its rounded form")
+                return False
+        return True
 
 
 class NativeLogits:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from model.loading.checkpoint import Checkpoint
 from model.loading.tensor import StoredTensor
 from model.native import _native
-from model.ops.native_ops import PACK_ROWS, WeightForm, WeightType, weight_form
+from model.ops.native_forms import WeightForm, WeightType, weight_form
+from model.ops.native_ops import PACK_ROWS
 from model.transformer import ModelWeights
 
 
@@ -73,8 +74,8 @@ class _Taker:
 
     def matrix(self, *parts: StoredTensor) -> None:
         form = weight_form(parts, self._weight_type)
-        for part in parts:
-            if form.exact:
+        for part, is_kept in zip(parts, form.kept, strict=True):
+            if is_kept:
                 self.kept += prod(part.shape)
             else:
                 self.rounded[part.name.rpartition(".")[2]] += sum(_roundings(part, form), NOTHING)
@@ -88,7 +89,7 @@ def _roundings(part: StoredTensor, form: WeightForm) -> Iterator[Rounding]:
     for first in range(0, len(stored), PACK_ROWS):
         blocks = stored[first : first + PACK_ROWS].reshape(-1, part.format.block_bytes)
         values = np.ascontiguousarray(part.format.unpack(blocks).reshape(-1, part.shape[1]))
-        errors = _native.round_rows(values, form.eight_bits, form.centred) - values
+        errors = _native.round_rows(values, form.eight_bits, form.centred, form.half_scales) - values
         yield Rounding(values.size, _sum_of_squares(values), _sum_of_squares(errors))
 
 

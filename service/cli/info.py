@@ -15,7 +15,7 @@ from service.cli.options import settings_options
 if TYPE_CHECKING:
     from model.loading.checkpoint import Checkpoint
     from model.loading.tensor import StoredTensor
-    from model.ops.native_ops import WeightType
+    from model.ops.native_forms import WeightType
 
 FLOAT32_BYTES = 4
 
@@ -24,7 +24,7 @@ FLOAT32_BYTES = 4
 @settings_options("model", "weights")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def info(as_json: bool, **flags: Any) -> None:
-    """Check a model file and show what it says.
+    """Check a model file, or the folder of a compressed model, and show what it says.
 
     Weights that the native op set cannot keep as stored are rounded as it would round them when it loads, and the
     error is shown.
@@ -66,6 +66,7 @@ def describe(path: Path, checkpoint: "Checkpoint", weight_type: "WeightType") ->
         },
         "chat_template": checkpoint.chat_template is not None,
         "defaults": dataclasses.asdict(checkpoint.defaults),
+        "recipe": checkpoint.recipe,
     }
 
 
@@ -96,7 +97,7 @@ def _formats(tensors: Mapping[str, "StoredTensor"]) -> dict[str, dict[str, int]]
     for tensor in tensors.values():
         entry = found.setdefault(tensor.format.name, {"tensors": 0, "bytes": 0})
         entry["tensors"] += 1
-        entry["bytes"] += prod(tensor.shape[:-1]) * tensor.format.row_bytes(tensor.shape[-1])
+        entry["bytes"] += tensor.stored_bytes
     return dict(sorted(found.items(), key=lambda item: -item[1]["bytes"]))
 
 
@@ -133,7 +134,14 @@ def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("end of text", ", ".join(map(str, vocabulary["eos_token_ids"])) or "none"),
         ("chat template", "yes" if description["chat_template"] else "no"),
         ("defaults", ", ".join(f"{name} {value}" for name, value in defaults.items()) or "none"),
+        *_recipe_rows(description["recipe"]),
     ]
+
+
+def _recipe_rows(recipe: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """How a compressed model came about: what is a single value."""
+    single = {name: value for name, value in (recipe or {}).items() if not isinstance(value, dict | list)}
+    return [("recipe", ", ".join(f"{name} {value}" for name, value in single.items()))] if single else []
 
 
 def _native_rows(native: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -33,11 +33,11 @@ def pull_default(settings: Settings) -> Path:
 
 def load_checkpoint(settings: Settings) -> "tuple[Path, Checkpoint]":
     """The model file that the settings name, or the default one, and what it says."""
-    from model.loading.gguf import load_gguf
+    from model.loading.model import load_model
 
     path = Path(settings.model) if settings.model else pull_default(settings)
     with model_errors(), loading_bar("checking the model"):
-        return path, load_gguf(path)
+        return path, load_model(path)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from model.batch import Batch, Segment
 from model.kv_cache import pages_for
 from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
-from model.ops.native_ops import Isa, KvType, NativeOps, WeightType
+from model.ops.native_forms import WeightType
+from model.ops.native_ops import Isa, KvType, NativeOps
 from model.runner import ModelRunner
 from tests.bits.conditions import available_isas
 from tests.tiny_model import FormatName, TinyShape, write_tiny_gguf

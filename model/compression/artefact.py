@@ -1,0 +1,106 @@
+"""A compressed model as a folder: what it is, and how it becomes a `Checkpoint`.
+
+- `tane.json` says what the folder holds: name, recipe, source, configuration, tensors, and hashes of the other files;
+- `model.safetensors` holds the weights (`stored.py`);
+- `vocabulary.gguf` holds configuration, vocabulary, chat template and defaults, and no weights.
+
+Knows no op sets and no recipes. Always: the folder needs nothing beside it; the other files are those that `tane.json`
+names by hash; the tensors are exactly those of the architecture, finite; every failure is a ModelFileError.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from model.compression.stored import StoredWeights
+from model.loading.checkpoint import Checkpoint
+from model.loading.cursor import shown
+from model.loading.gguf import Description, llama_shapes, load_description
+from model.loading.gguf_vocabulary import MAX_NAME_BYTES
+from model.loading.model_file import ModelFile
+from model.loading.safetensors import parsed_json, read_safetensors
+from model.loading.tensor import StoredTensor
+
+MANIFEST = "tane.json"
+WEIGHTS = "model.safetensors"
+VOCABULARY = "vocabulary.gguf"
+FORMAT = "tane-compressed"
+VERSION = 1
+MAX_MANIFEST_BYTES = 4 << 20
+FIELDS = {"format", "version", "name", "recipe", "source", "config", "files", "tensors"}
+
+
+def load_artefact(folder: Path) -> Checkpoint:
+    """Check the whole folder and describe it; weights stay in it. Raises ModelFileError."""
+    file = ModelFile(folder / MANIFEST)
+    manifest = _manifest(file)
+    described, said = load_description(folder / VOCABULARY)
+    source = read_safetensors(folder / WEIGHTS)
+    for part in (described, source.file):
+        _check_hash(file, manifest["files"], part)
+    _check_config(file, manifest["config"], said)
+    return Checkpoint(
+        name=manifest["name"],
+        sha256=file.sha256(),
+        config=said.config,
+        tensors=_tensors(file, manifest["tensors"], StoredWeights(source), said),
+        vocabulary=said.vocabulary,
+        chat_template=said.chat_template,
+        defaults=said.defaults,
+        recipe=manifest["recipe"],
+    )
+
+
+def _manifest(file: ModelFile) -> dict[str, Any]:
+    if file.size > MAX_MANIFEST_BYTES:
+        raise file.error(f"{file.size} bytes, more than the {MAX_MANIFEST_BYTES} that are allowed")
+    try:
+        manifest = parsed_json(file.read(0, file.size).tobytes())
+    except ValueError as error:
+        raise file.error(f"not valid JSON: {shown(str(error))}") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise file.error(f"not the description of a compressed model: its format is not {FORMAT!r}")
+    if manifest.get("version") != VERSION or type(manifest["version"]) is not int:
+        raise file.error(f"version {shown(str(manifest.get('version')))} is not supported; version {VERSION} is")
+    _check_fields(file, manifest)
+    return manifest
+
+
+def _check_fields(file: ModelFile, manifest: dict[str, Any]) -> None:
+    if manifest.keys() != FIELDS:
+        raise file.error(f"does not have exactly the fields {', '.join(sorted(FIELDS))}")
+    for name in ("recipe", "source", "config", "files", "tensors"):
+        if not isinstance(manifest[name], dict):
+            raise file.error(f"{name} is not an object")
+    name = manifest["name"]
+    if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES:
+        raise file.error(f"name is not text of 1 to {MAX_NAME_BYTES} bytes")
+
+
+def _check_hash(file: ModelFile, files: dict[str, Any], part: ModelFile) -> None:
+    stated = files.get(part.path.name)
+    if not isinstance(stated, dict) or not isinstance(stated.get("sha256"), str):
+        raise file.error(f"files names no hash of {part.path.name}")
+    if stated["sha256"] != part.sha256():
+        raise part.error(f"its hash is not the one that {MANIFEST} names: one of the two was changed")
+
+
+def _check_config(file: ModelFile, stated: dict[str, Any], said: Description) -> None:
+    for name, value in dataclasses.asdict(said.config).items():
+        if name not in stated or stated[name] != value:
+            raise file.error(f"config.{name} is {shown(str(stated.get(name)))}, and {VOCABULARY} says {value}")
+
+
+def _tensors(
+    file: ModelFile, described: dict[str, Any], weights: StoredWeights, said: Description
+) -> dict[str, StoredTensor]:
+    shapes = llama_shapes(said.config)
+    for name in described:
+        if name not in shapes:
+            raise file.error(f"tensor {shown(name)} is not implemented: no plain Llama has it")
+    for name in shapes:
+        if name != "head" and name not in described:
+            raise file.error(f"tensor {name} is missing")
+    tensors = {name: weights.tensor(name, described[name], shapes[name]) for name in shapes if name in described}
+    weights.check_all_claimed()
+    return tensors

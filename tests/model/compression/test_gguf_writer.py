@@ -1,0 +1,189 @@
+"""GGUF files that are written hold what they were made of, and other programs read the same weights in them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_args
+
+import gguf
+import numpy as np
+import pytest
+
+from model.batch import Batch, Segment
+from model.compression.gguf_blocks import BlockName, rounded_rows
+from model.compression.gguf_writer import write_gguf
+from model.loading.checkpoint import Checkpoint, GenerationDefaults
+from model.loading.gguf import load_gguf
+from model.loading.model import load_model
+from model.loading.names import gguf_name
+from model.ops.native_ops import NativeOps
+from model.runner import ModelRunner
+from tests.compressed import WIDE, grids_for, tiny_source, write_artefact
+from tests.tiny_model import FORMAT_NAMES, FormatName, TinyShape
+
+BLOCKS: tuple[BlockName, ...] = get_args(BlockName)
+LINEAR = ("query", "key", "value", "attention_output", "gate", "up", "down")
+
+
+def weights(checkpoint: Checkpoint) -> dict[str, bytes]:
+    return {name: tensor.dequantised().tobytes() for name, tensor in checkpoint.tensors.items()}
+
+
+@pytest.mark.parametrize("format", BLOCKS)
+def test_a_model_written_in_its_own_format_keeps_every_byte(tmp_path: Path, format: BlockName) -> None:
+    source = tiny_source(tmp_path, format=format)
+
+    write_gguf(tmp_path / "x.gguf", source, format)
+
+    found = load_gguf(tmp_path / "x.gguf")
+    assert {name: tensor.rows().tobytes() for name, tensor in source.tensors.items()} == {
+        name: tensor.rows().tobytes() for name, tensor in found.tensors.items()
+    }
+
+
+@pytest.mark.parametrize("format", BLOCKS)
+def test_linear_layers_are_in_the_format_asked_for(tmp_path: Path, format: BlockName) -> None:
+    write_gguf(tmp_path / "x.gguf", tiny_source(tmp_path, format="F32"), format)
+
+    found = load_gguf(tmp_path / "x.gguf").tensors
+    assert {format} == {tensor.format.name for name, tensor in found.items() if name.rpartition(".")[2] in LINEAR}
+
+
+@pytest.mark.parametrize("format", BLOCKS)
+def test_another_program_reads_the_same_weights(tmp_path: Path, format: BlockName) -> None:
+    write_gguf(tmp_path / "x.gguf", tiny_source(tmp_path, format="F32"), format)
+    found = load_gguf(tmp_path / "x.gguf")
+
+    theirs = {each.name: each for each in gguf.GGUFReader(tmp_path / "x.gguf").tensors}
+
+    assert {gguf_name(name) for name in found.tensors} == theirs.keys()
+    for name in ("layers.1.value", "layers.0.down", "embedding", "output_norm"):
+        read = theirs[gguf_name(name)]
+        values = gguf.quants.dequantize(read.data, read.tensor_type).reshape(found.tensors[name].shape)
+        assert found.tensors[name].dequantised().tolist() == values.tolist(), name
+
+
+@pytest.mark.parametrize("format", BLOCKS)
+@pytest.mark.parametrize("stored", FORMAT_NAMES)
+def test_what_is_read_again_is_near_what_was_written(tmp_path: Path, stored: FormatName, format: BlockName) -> None:
+    source = tiny_source(tmp_path, format=stored)
+
+    write_gguf(tmp_path / "x.gguf", source, format)
+
+    found = load_gguf(tmp_path / "x.gguf").tensors
+    bound = {"F16": 1e-3, "Q8_0": 0.01, "Q4_1": 0.1, "Q4_0": 0.12}[format]
+    for name, tensor in source.tensors.items():
+        written, read = tensor.dequantised(), found[name].dequantised()
+        assert np.linalg.norm(read - written) <= bound * np.linalg.norm(written), name
+
+
+@pytest.mark.parametrize("shape", [WIDE, TinyShape(rope_factor=8.0, tied=False)], ids=["plain", "Llama 3, own head"])
+def test_what_is_said_beside_the_weights_comes_back(tmp_path: Path, shape: TinyShape) -> None:
+    defaults = GenerationDefaults(temperature=0.2, top_k=40, top_p=0.9, min_p=0.05)
+    source = dataclasses.replace(tiny_source(tmp_path, shape=shape), defaults=defaults)
+
+    write_gguf(tmp_path / "x.gguf", source, "Q4_0")
+
+    found = load_gguf(tmp_path / "x.gguf")
+    names = ("name", "config", "vocabulary", "chat_template", "defaults")
+    assert [getattr(source, name) for name in names] == [getattr(found, name) for name in names]
+
+
+EXACT: dict[str, tuple[dict[str, Any], BlockName]] = {
+    "4 bits as Q4_1": ({"bits": 4}, "Q4_1"),
+    "3 bits in groups of 64 as Q4_1": ({"bits": 3, "group": 64}, "Q4_1"),
+    "symmetric 4 bits as Q4_0": ({"bits": 4, "zero": 8}, "Q4_0"),
+    "symmetric 3 bits as Q4_0": ({"bits": 3, "zero": 4}, "Q4_0"),
+    "symmetric 8 bits as Q8_0": ({"bits": 8, "zero": 128}, "Q8_0"),
+    "symmetric 4 bits as Q8_0": ({"bits": 4, "zero": 8}, "Q8_0"),
+    "half pruned and symmetric as Q4_0": ({"bits": 4, "zero": 8, "pruned": 0.5}, "Q4_0"),
+}
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_a_grid_that_the_format_holds_keeps_every_weight(tmp_path: Path, case: str) -> None:
+    form, format = EXACT[case]
+    source = tiny_source(tmp_path)
+    compressed = load_model(write_artefact(tmp_path / "x", source, grids_for(source, **form)))
+
+    outcome = write_gguf(tmp_path / "x.gguf", compressed, format)
+
+    assert () == outcome.rounded
+    assert _values(compressed) == _values(load_gguf(tmp_path / "x.gguf"))
+
+
+def _values(checkpoint: Checkpoint) -> dict[str, list[Any]]:
+    """Without the sign of zero, which block formats do not keep."""
+    return {name: (tensor.dequantised() + 0).tolist() for name, tensor in checkpoint.tensors.items()}
+
+
+def test_the_native_engine_computes_the_same_bits_from_the_folder_and_from_the_file(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    compressed = load_model(write_artefact(tmp_path / "x", source, grids_for(source, bits=4, group=64)))
+    write_gguf(tmp_path / "x.gguf", compressed, "Q4_1")
+    batch = Batch((Segment(tuple(range(10, 40)), 0, (0,), asks=1),), ())
+
+    first, second = (
+        ModelRunner(NativeOps(each.config, 1), each).forward(batch).numpy()
+        for each in (compressed, load_gguf(tmp_path / "x.gguf"))
+    )
+
+    assert first.tobytes() == second.tobytes()
+
+
+def test_matrices_that_were_rounded_are_named(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    weights = {**source.tensors, "layers.1.down": grids_for(source, bits=5)["layers.1.down"]}
+    compressed = load_model(write_artefact(tmp_path / "x", source, weights))
+
+    assert ("layers.1.down",) == write_gguf(tmp_path / "x.gguf", compressed, "Q8_0").rounded
+
+
+def test_groups_of_16_are_rounded(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    compressed = load_model(write_artefact(tmp_path / "x", source, grids_for(source, group=16)))
+
+    assert "layers.0.up" in write_gguf(tmp_path / "x.gguf", compressed, "Q4_1").rounded
+
+
+def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+
+    with pytest.raises(FileExistsError):
+        write_gguf(tmp_path / "source.gguf", source, "Q8_0")
+
+
+def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path, shape=TinyShape(feed_forward=100), format="F32")
+
+    with pytest.raises(ValueError, match=r"layers\.0\.down has rows of 100, which Q4_1 does not divide"):
+        write_gguf(tmp_path / "x.gguf", source, "Q4_1")
+
+    assert ["source.gguf"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("format", BLOCKS)
+def test_numbers_that_float16_does_not_hold_are_refused(format: BlockName) -> None:
+    with pytest.raises(ValueError, match="too great for float16"):
+        rounded_rows(np.linspace(0, 1e9, 32, dtype=np.float32)[None], format)
+
+
+@pytest.mark.parametrize("format", ["Q4_0", "Q4_1", "Q8_0"])
+def test_codes_are_the_nearest_for_the_scales_as_stored(format: BlockName) -> None:
+    rows = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+    kind = gguf.GGMLQuantizationType[format]
+
+    found = gguf.quants.dequantize(rounded_rows(rows, format), kind)
+
+    theirs = gguf.quants.dequantize(gguf.quants.quantize(rows, kind), kind)
+    assert np.linalg.norm(found - rows) <= 1.001 * np.linalg.norm(theirs - rows)
+
+
+@pytest.mark.slow
+def test_the_default_model_written_as_q4_1_has_its_tensors_bytes(tmp_path: Path, default_model_path: Path) -> None:
+    outcome = write_gguf(tmp_path / "x.gguf", load_gguf(default_model_path), "Q4_1")
+
+    ours, theirs = (gguf.GGUFReader(path).tensors for path in (tmp_path / "x.gguf", default_model_path))
+    assert () == outcome.rounded
+    assert {each.name: (each.tensor_type, each.data.tobytes()) for each in theirs} == {
+        each.name: (each.tensor_type, each.data.tobytes()) for each in ours
+    }
