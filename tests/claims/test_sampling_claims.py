@@ -198,13 +198,18 @@ def sequential_sum(numbers: Sequence[np.float32]) -> np.float32:
 terms = st.floats(-4.0, 4.0, width=32).filter(lambda x: x == 0.0 or abs(x) > 1e-20).map(np.float32)
 
 
-@given(numbers=st.lists(terms, min_size=2, max_size=4), offset=st.floats(-1e-6, 1e-6))
-def test_p6_3_3_a_safe_margin_survives_every_order(numbers: list[np.float32], offset: float) -> None:
+@given(
+    numbers=st.lists(terms, min_size=2, max_size=4),
+    times=st.floats(1.001, 4.0),
+    side=st.sampled_from((-1.0, 1.0)),
+)
+def test_p6_3_3_a_safe_margin_survives_every_order(numbers: list[np.float32], times: float, side: float) -> None:
     """P6.3.3: |ŝ − z′| > 2γ_{n−1} Σ|x_i| means that no order of summation changes the greedy token."""
     computed = sequential_sum(numbers)
-    rival = float(np.float32(float(computed) + offset))
     magnitude = math.fsum(abs(float(x)) for x in numbers)
-    assume(abs(float(computed) - rival) > 2.0 * gamma(len(numbers) - 1, 2.0**-24) * magnitude)
+    margin = 2.0 * gamma(len(numbers) - 1, 2.0**-24) * magnitude
+    rival = float(computed) + side * times * margin
+    assume(abs(float(computed) - rival) > margin)
 
     tokens = greedy(*([rival, float(sequential_sum(order))] for order in permutations(numbers)))
 
