@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from model.loading.hub import pull
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
-settings.register_profile("tane", deadline=None)
+settings.register_profile("tane", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tane")
 
 
