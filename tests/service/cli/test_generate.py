@@ -1,7 +1,7 @@
 """`tane generate` as a person meets it: what is printed where, what is asked, and how it fails."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,36 +12,9 @@ from click.testing import CliRunner, Result
 from model.decoding.constraint import ConstraintSpec
 from model.decoding.params import Explanation, Stage
 from service.cli.main import main
-from service.context import ServedModel
-from service.engine_info import EngineInfo
-from service.request import Event, Finished, GenerationRequest, SpeculationReport, TokenRecord
-from service.settings import Settings
-from tests.fake_runtime import ENGINE_INFO, MODEL, Script, Silence, failing, finished, plain
-
-
-class FakeGenerator:
-    """Plays a script instead of a model, and remembers how it was made and asked."""
-
-    script: Script
-    settings: Settings
-    request: GenerationRequest
-
-    def __init__(self, settings: Settings, *, progress: Any) -> None:
-        FakeGenerator.settings = settings
-
-    @property
-    def model(self) -> ServedModel:
-        return MODEL
-
-    @property
-    def engine_info(self) -> EngineInfo:
-        return ENGINE_INFO
-
-    def stream(self, request: GenerationRequest) -> Iterator[Event]:
-        FakeGenerator.request = request
-        for step in FakeGenerator.script(request):
-            assert not isinstance(step, Silence)
-            yield step
+from service.request import Finished, GenerationRequest, SpeculationReport, TokenRecord
+from tests.fake_runtime import MODEL, failing, finished, plain
+from tests.service.cli.fake_generator import FakeGenerator
 
 
 @pytest.fixture(autouse=True)
@@ -185,6 +158,7 @@ def test_settings_come_from_flags_and_environment(monkeypatch: pytest.MonkeyPatc
     asked("hi", "--engine", "torch", "--model", "some.gguf", "--draft", "small.gguf")
 
     settings = FakeGenerator.settings
+    assert settings is not None
     assert ("some.gguf", "small.gguf", "torch", 3) == (
         settings.model,
         settings.draft,

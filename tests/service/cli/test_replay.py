@@ -10,40 +10,14 @@ from click.testing import CliRunner, Result
 
 from service.app import create_app
 from service.cli.main import main
-from service.context import ServedModel
-from service.engine_info import EngineInfo
-from service.request import Event, GenerationRequest
-from service.settings import Settings
-from tests.fake_runtime import ENGINE_INFO, MODEL, FakeRuntime, Script, Silence, failing, make_service, plain
+from tests.fake_runtime import MODEL, FakeRuntime, Script, failing, make_service, plain
+from tests.service.cli.fake_generator import FakeGenerator
 from tests.serving import serving
 
 EQUAL = "equal · the same bits were not promised"
 """What is said of a record that holds, where its engine promised nothing."""
 
 SUNRISE = plain("sun", "rise")
-
-
-class FakeGenerator:
-    """Plays a script instead of a model."""
-
-    script: Script
-    settings: Settings | None
-
-    def __init__(self, settings: Settings, *, progress: Any) -> None:
-        FakeGenerator.settings = settings
-
-    @property
-    def model(self) -> ServedModel:
-        return MODEL
-
-    @property
-    def engine_info(self) -> EngineInfo:
-        return ENGINE_INFO
-
-    def stream(self, request: GenerationRequest) -> Iterator[Event]:
-        for step in FakeGenerator.script(request):
-            assert not isinstance(step, Silence)
-            yield step
 
 
 @pytest.fixture(autouse=True)
