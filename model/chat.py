@@ -16,9 +16,9 @@ import jinja2
 import jinja2.meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from model.loading.checkpoint import MAX_TEMPLATE_BYTES
 from model.tokenizer import Tokenizer
 
-MAX_TEMPLATE_BYTES = 64 << 10
 MAX_RENDERED_CHARACTERS = 4 << 20
 
 Role = Literal["system", "user", "assistant"]

@@ -15,6 +15,9 @@ from typing import Any
 from model.config import ModelConfig
 from model.loading.tensor import StoredTensor
 
+MAX_TEMPLATE_BYTES = 64 << 10
+"""Of a chat template."""
+
 
 class ModelFileError(Exception):
     """A model file cannot be used: what is wrong, and where in the file when that is known."""

@@ -6,11 +6,10 @@ ids named are ids of tokens.
 
 import numpy as np
 
-from model.loading.checkpoint import GenerationDefaults, Vocabulary
+from model.loading.checkpoint import MAX_TEMPLATE_BYTES, GenerationDefaults, Vocabulary
 from model.loading.cursor import shown
 from model.loading.gguf_metadata import Metadata
 
-MAX_TEMPLATE_BYTES = 64 << 10
 MAX_NAME_BYTES = 256
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
 TOKEN_TYPES = (NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED)

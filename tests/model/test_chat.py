@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from model import chat
 from model.chat import ChatTemplate, ChatTemplateError, Message
+from model.loading.checkpoint import MAX_TEMPLATE_BYTES
 from model.loading.gguf import load_gguf
 from model.tokenizer import Tokenizer, UnencodableText
 from tests.reference.transformers_tokenizer import transformers_tokenizer
@@ -177,7 +178,7 @@ def test_a_templates_own_refusal_is_the_reason() -> None:
         ("{% for m in messages %}", "Unexpected end of template"),
         ("{{ messages | random }}", "random"),
         ("{% include 'x' %}" + "{% if true %}" * 300 + "{% endif %}" * 300, "nested|recursion"),
-        ("a" * (chat.MAX_TEMPLATE_BYTES + 1), "longer than 65536 bytes"),
+        ("a" * (MAX_TEMPLATE_BYTES + 1), "longer than 65536 bytes"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_refused_at_once(source: str, reason: str) -> None:
