@@ -4,6 +4,7 @@ Knows no tensors, no batch and no pages: it names weights and calls operations, 
 or record it once and replay it. Always: the calls depend on the configuration alone, never on what is run.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, Self
 
@@ -42,15 +43,17 @@ class ModelWeights(Generic[Matrix, Vector]):
         embedding = ops.matrix(tensors["embedding"])
         return cls(
             embedding=embedding,
-            layers=tuple(_load_layer(ops, checkpoint, i) for i in range(checkpoint.config.layer_count)),
+            layers=tuple(load_layer(ops, checkpoint.layer(i)) for i in range(checkpoint.config.layer_count)),
             output_norm=ops.vector(tensors["output_norm"]),
             head=ops.matrix(tensors["head"]) if "head" in tensors else embedding,
         )
 
 
-def _load_layer(ops: OpSet[Array, Matrix, Vector], checkpoint: Checkpoint, index: int) -> LayerWeights[Matrix, Vector]:
+def load_layer(ops: OpSet[Array, Matrix, Vector], tensors: Mapping[str, StoredTensor]) -> LayerWeights[Matrix, Vector]:
+    """Hand the tensors of one layer to `ops`; their names here are those behind `layers.{i}.`."""
+
     def stored(*names: str) -> list[StoredTensor]:
-        return [checkpoint.tensors[f"layers.{index}.{name}"] for name in names]
+        return [tensors[name] for name in names]
 
     return LayerWeights(
         attention_norm=ops.vector(*stored("attention_norm")),
@@ -77,24 +80,40 @@ class Transformer(Generic[Array, Matrix, Vector]):
 
     def forward(self) -> Array:
         """Logits [asked rows, vocabulary] of the batch that the op set is running."""
-        ops, epsilon = self._ops, self._config.norm_epsilon
+        ops = self._ops
         hidden = ops.embed(self._weights.embedding)
         for index, layer in enumerate(self._weights.layers):
-            normed = ops.rms_norm(hidden, layer.attention_norm, epsilon)
-            hidden = ops.add(hidden, self._attention(index, layer, normed))
-            normed = ops.rms_norm(hidden, layer.feed_forward_norm, epsilon)
-            hidden = ops.add(hidden, self._feed_forward(layer, normed))
-        asked = ops.asked_rows(hidden)
-        return ops.linear(ops.rms_norm(asked, self._weights.output_norm, epsilon), self._weights.head)
+            hidden = run_layer(ops, self._config, index, layer, hidden)
+        normed = ops.rms_norm(ops.asked_rows(hidden), self._weights.output_norm, self._config.norm_epsilon)
+        return ops.linear(normed, self._weights.head)
 
-    def _attention(self, index: int, layer: LayerWeights[Matrix, Vector], x: Array) -> Array:
-        ops, config = self._ops, self._config
-        widths = (config.query_width, config.kv_width, config.kv_width)
-        queries, keys, values = ops.split(ops.linear(x, layer.query_key_value), widths)
-        ops.store(index, keys, values)
-        return ops.linear(ops.attend(index, queries), layer.attention_output)
 
-    def _feed_forward(self, layer: LayerWeights[Matrix, Vector], x: Array) -> Array:
-        ops, width = self._ops, self._config.feed_forward_width
-        gate, up = ops.split(ops.linear(x, layer.gate_up), (width, width))
-        return ops.linear(ops.silu_multiply(gate, up), layer.down)
+def run_layer(
+    ops: OpSet[Array, Matrix, Vector],
+    config: ModelConfig,
+    index: int,
+    layer: LayerWeights[Matrix, Vector],
+    hidden: Array,
+) -> Array:
+    """What decoder layer `index` makes of the hidden states [rows, width] of the batch that the op set is running."""
+    normed = ops.rms_norm(hidden, layer.attention_norm, config.norm_epsilon)
+    hidden = ops.add(hidden, _attention(ops, config, index, layer, normed))
+    normed = ops.rms_norm(hidden, layer.feed_forward_norm, config.norm_epsilon)
+    return ops.add(hidden, _feed_forward(ops, config, layer, normed))
+
+
+def _attention(
+    ops: OpSet[Array, Matrix, Vector], config: ModelConfig, index: int, layer: LayerWeights[Matrix, Vector], x: Array
+) -> Array:
+    widths = (config.query_width, config.kv_width, config.kv_width)
+    queries, keys, values = ops.split(ops.linear(x, layer.query_key_value), widths)
+    ops.store(index, keys, values)
+    return ops.linear(ops.attend(index, queries), layer.attention_output)
+
+
+def _feed_forward(
+    ops: OpSet[Array, Matrix, Vector], config: ModelConfig, layer: LayerWeights[Matrix, Vector], x: Array
+) -> Array:
+    width = config.feed_forward_width
+    gate, up = ops.split(ops.linear(x, layer.gate_up), (width, width))
+    return ops.linear(ops.silu_multiply(gate, up), layer.down)

@@ -24,6 +24,7 @@ from model.loading.tensor import StoredTensor
 
 PARTIAL = ".partial"
 _PLAN = "plan.json"
+_NOTE = ".note.json"
 _DESCRIPTION = "tensor"
 """Key of a part's metadata that describes its tensor."""
 
@@ -71,6 +72,23 @@ class ArtefactWriter:
         description = _description(part)
         return StoredWeights(part).tensor(name, description, tuple(description["shape"]))
 
+    def put_note(self, name: str, values: Mapping[str, Any]) -> None:
+        """Keep plain values beside the tensors until the folder is finished. Raises OSError."""
+        _replace_text(self.partial / f"{name}{_NOTE}", _as_json(values))
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        """What was kept under this name; None when nothing was. Raises ModelFileError."""
+        path = self.partial / f"{name}{_NOTE}"
+        if not path.exists():
+            return None
+        try:
+            values = parsed_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ModelFileError(f"cannot be read: {error}", path=path) from error
+        if not isinstance(values, dict):
+            raise ModelFileError("is not an object", path=path)
+        return values
+
     def finish(self, config: ModelConfig, name: str, report: Mapping[str, Any] | None = None) -> Path:
         """Put the tensors together; the folder then has its own name.
 
@@ -98,10 +116,7 @@ class ArtefactWriter:
         plan = _as_json({"recipe": self._recipe, "source": self._source.sha256})
         path = self.partial / _PLAN
         if not path.exists():
-            working = self.partial / f"{_PLAN}.working"
-            working.unlink(missing_ok=True)
-            _write_text(working, plan)
-            working.replace(path)
+            _replace_text(path, plan)
         elif path.read_text(encoding="utf-8") != plan:
             raise ModelFileError("holds the unfinished work of another recipe or model; remove it", path=self.partial)
 
@@ -179,6 +194,14 @@ def _write_text(path: Path, text: str) -> None:
         sink.write(text)
         sink.flush()
         os.fsync(sink.fileno())
+
+
+def _replace_text(path: Path, text: str) -> None:
+    """The whole text or none of it is there afterwards."""
+    working = path.with_name(f"{path.name}.working")
+    working.unlink(missing_ok=True)
+    _write_text(working, text)
+    working.replace(path)
 
 
 def _sync(folder: Path) -> None:

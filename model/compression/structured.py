@@ -1,7 +1,7 @@
 """Removing whole columns of a matrix, and with them the neurons or heads behind them, so that matrices become smaller.
 
-What goes is chosen and made up for by Optimal Brain Surgeon over columns. Knows the matrices of
-feed-forward blocks and of attention. Always: what is left is dense.
+What goes is chosen and made up for by Optimal Brain Surgeon over columns. Knows one matrix, and by counts those that
+make its inputs. Always: what is left is dense.
 """
 
 from dataclasses import dataclass
@@ -29,38 +29,6 @@ class Narrowed:
     losses: Vector
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FeedForward:
-    """The three matrices of a gated feed-forward block, which has a neuron for each row of gate and up.
-
-    Args:
-        gate, up: [neurons, width].
-        down: [width, neurons].
-    """
-
-    gate: Matrix
-    up: Matrix
-    down: Matrix
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Attention:
-    """The four matrices of attention with grouped queries: each key head serves as many neighbouring query heads.
-
-    Args:
-        query: [query heads · head width, width].
-        key, value: [key heads · head width, width].
-        output: [width, query heads · head width].
-        key_heads: how many.
-    """
-
-    query: Matrix
-    key: Matrix
-    value: Matrix
-    output: Matrix
-    key_heads: int
-
-
 def narrowed(weights: Matrix, inverse: Matrix, count: int, *, unit: int = 1) -> Narrowed:
     """Drop `count` units of columns from a matrix.
 
@@ -84,39 +52,19 @@ def narrowed(weights: Matrix, inverse: Matrix, count: int, *, unit: int = 1) -> 
     return Narrowed(surgery.weights[:, kept], kept, surgery.removed, surgery.losses)
 
 
-def without_neurons(block: FeedForward, inverse: Matrix, count: int) -> FeedForward:
-    """A block with `count` neurons fewer: rows of gate and up, columns of down, the rest of down compensated.
+def rows_that_stay(kept: Indices, *, unit: int, rows: int) -> Indices:
+    """The rows of a matrix that makes the inputs of a narrowed one, `rows` for each of its units.
+
+    Gate and up have one row for each column of down. Query, key and value have, for each group of heads (a unit of
+    columns of the output matrix), the rows of its query heads, of its key head and of its value head.
 
     Args:
-        block: to shrink.
-        inverse: H⁻¹ of the inputs of down [neurons, neurons].
-        count: of neurons.
+        kept: the columns that the narrowed matrix keeps, in whole units, ascending.
+        unit: columns of a unit.
     """
-    down = narrowed(block.down, inverse, count)
-    return FeedForward(block.gate[down.kept], block.up[down.kept], down.weights)
-
-
-def without_key_heads(attention: Attention, inverse: Matrix, count: int) -> Attention:
-    """Attention with `count` key heads fewer, each with its value head and its queries, the rest of output compensated.
-
-    Args:
-        attention: to shrink.
-        inverse: H⁻¹ of the inputs of output [query heads · head width, same].
-        count: of key heads.
-    """
-    heads = attention.key_heads
-    unit = attention.output.shape[1] // heads
-    output = narrowed(attention.output, inverse, count, unit=unit)
-    kept = output.kept[::unit] // unit
-
-    def of_kept(rows: Matrix) -> Matrix:
-        by_head = rows.reshape(heads, -1, rows.shape[1])
-        left: Matrix = by_head[kept].reshape(-1, rows.shape[1])
-        return left
-
-    return Attention(
-        of_kept(attention.query), of_kept(attention.key), of_kept(attention.value), output.weights, len(kept)
-    )
+    units = kept[::unit] // unit
+    stay: Indices = (units[:, None] * rows + np.arange(rows)).reshape(-1)
+    return stay
 
 
 def removal_count(units: int, share: float, multiple: int = 32) -> int:

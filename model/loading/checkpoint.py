@@ -29,6 +29,11 @@ class ModelFileError(Exception):
         self.offset = offset
 
 
+def layer_prefix(index: int) -> str:
+    """What the names of the tensors of a decoder layer begin with."""
+    return f"layers.{index}."
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
     """The model's own sampling defaults; None where it names none."""
@@ -67,3 +72,8 @@ class Checkpoint:
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     recipe: Mapping[str, Any] | None = None
     """How the weights were compressed, as plain values; None for a model as it was published."""
+
+    def layer(self, index: int) -> dict[str, StoredTensor]:
+        """The tensors of one decoder layer, by the part of their names behind `layers.{index}.`."""
+        prefix = layer_prefix(index)
+        return {name.removeprefix(prefix): each for name, each in self.tensors.items() if name.startswith(prefix)}

@@ -5,14 +5,7 @@ import pytest
 
 from model.compression.hessian import Matrix, conditioned, quadratic_form
 from model.compression.obs import Indices, column_surgery, compensated
-from model.compression.structured import (
-    Attention,
-    FeedForward,
-    narrowed,
-    removal_count,
-    without_key_heads,
-    without_neurons,
-)
+from model.compression.structured import narrowed, removal_count, rows_that_stay
 from tests.model.compression.layers import layer
 
 SMALL = layer(3, rows=6, columns=24)
@@ -68,46 +61,47 @@ def test_the_first_unit_to_go_is_the_one_whose_removal_costs_least(unit: int) ->
 
 def test_a_narrower_block_computes_what_the_masked_one_does() -> None:
     rng = np.random.default_rng(4)
-    block = FeedForward(rng.normal(size=(24, 5)), rng.normal(size=(24, 5)), SMALL.weights)
-    smaller = without_neurons(block, DAMPED.inverse(), 8)
-    surgery = column_surgery(block.down, DAMPED.inverse(), 8)
-    x = rng.normal(size=5)
+    gate, up, x = rng.normal(size=(24, 5)), rng.normal(size=(24, 5)), rng.normal(size=5)
+    down = narrowed(SMALL.weights, DAMPED.inverse(), 8)
+    stay = rows_that_stay(down.kept, unit=1, rows=1)
+    masked = column_surgery(SMALL.weights, DAMPED.inverse(), 8)
 
-    def output(some: FeedForward) -> Matrix:
-        gate = some.gate @ x
-        result: Matrix = some.down @ (gate / (1 + np.exp(-gate)) * (some.up @ x))
+    def neurons(some_gate: Matrix, some_up: Matrix) -> Matrix:
+        gated = some_gate @ x
+        result: Matrix = gated / (1 + np.exp(-gated)) * (some_up @ x)
         return result
 
-    assert ((16, 5), (16, 5), (6, 16)) == (smaller.gate.shape, smaller.up.shape, smaller.down.shape)
-    np.testing.assert_allclose(output(smaller), output(FeedForward(block.gate, block.up, surgery.weights)), atol=1e-12)
+    assert (6, 16) == down.weights.shape
+    np.testing.assert_allclose(
+        down.weights @ neurons(gate[stay], up[stay]), masked.weights @ neurons(gate, up), atol=1e-12
+    )
 
 
-def attention_of(rng: np.random.Generator) -> Attention:
-    """Three key heads of width 4, two query heads to each, and a width of 6."""
-    query, key, value = (rng.normal(size=(rows, 6)) for rows in (24, 12, 12))
-    return Attention(query, key, value, SMALL.weights, 3)
-
-
-def mixed_values(some: Attention, x: Matrix) -> Matrix:
-    """The inputs of output [query heads · 4] at the last of several positions x [positions, 6]."""
-    queries = (some.query @ x[-1]).reshape(some.key_heads, -1, 4)
-    keys, values = ((x @ rows.T).reshape(len(x), some.key_heads, 4) for rows in (some.key, some.value))
+def mixed_values(query: Matrix, key: Matrix, value: Matrix, x: Matrix) -> Matrix:
+    """The inputs of output [query heads · 4] at the last of several positions x [positions, 6]; heads of width 4."""
+    heads = len(key) // 4
+    queries = (query @ x[-1]).reshape(heads, -1, 4)
+    keys, values = ((x @ rows.T).reshape(len(x), heads, 4) for rows in (key, value))
     scores = np.exp(np.einsum("hqw,phw->hqp", queries, keys) / 2)
     mixed: Matrix = np.einsum("hqp,phw->hqw", scores / scores.sum(axis=-1, keepdims=True), values).reshape(-1)
     return mixed
 
 
 def test_attention_with_fewer_heads_computes_what_the_masked_one_does() -> None:
+    """Three key heads, two query heads to each."""
     rng = np.random.default_rng(6)
-    whole = attention_of(rng)
-    smaller = without_key_heads(whole, DAMPED.inverse(), 1)
-    surgery = column_surgery(whole.output, DAMPED.inverse(), 1, unit=8)
+    query, key, value = (rng.normal(size=(rows, 6)) for rows in (24, 12, 12))
     x = rng.normal(size=(5, 6))
+    output = narrowed(SMALL.weights, DAMPED.inverse(), 1, unit=8)
+    masked = column_surgery(SMALL.weights, DAMPED.inverse(), 1, unit=8)
+    of_queries = rows_that_stay(output.kept, unit=8, rows=8)
+    of_keys = rows_that_stay(output.kept, unit=8, rows=4)
 
-    assert ((16, 6), (8, 6), (8, 6)) == (smaller.query.shape, smaller.key.shape, smaller.value.shape)
-    assert ((6, 16), 2) == (smaller.output.shape, smaller.key_heads)
+    assert (16, 8) == (len(of_queries), len(of_keys))
     np.testing.assert_allclose(
-        smaller.output @ mixed_values(smaller, x), surgery.weights @ mixed_values(whole, x), atol=1e-12
+        output.weights @ mixed_values(query[of_queries], key[of_keys], value[of_keys], x),
+        masked.weights @ mixed_values(query, key, value, x),
+        atol=1e-12,
     )
 
 
