@@ -45,7 +45,7 @@ def model_errors() -> Iterator[None]:
     """Tell why a model cannot be had or used, and end the command."""
     from model.chat import ChatTemplateError
     from model.loading.checkpoint import ModelFileError
-    from model.loading.hub import PullError
+    from model.loading.wheels import PullError
 
     try:
         yield

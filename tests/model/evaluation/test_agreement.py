@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.bench.agreement import agreement, joined, score
+from model.evaluation.agreement import agreement, joined, score
 
 
 def logits_of(*rows: tuple[float, ...]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:

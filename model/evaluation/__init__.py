@@ -1,0 +1,1 @@
+"""What compression costs: real text, predictions, and figures that compare them."""
