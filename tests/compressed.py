@@ -44,11 +44,11 @@ def random_grid(
     return GridMatrix(bits, group, codes, scales, offsets, mask)
 
 
-def random_sparse(shape: tuple[int, int], *, seed: int = 0) -> SparseMatrix:
-    """Half of the weights pruned, the others float16."""
+def random_sparse(shape: tuple[int, int], *, seed: int = 0, stored: DTypeLike = np.float16) -> SparseMatrix:
+    """Half of the weights pruned, the others floats of a type."""
     rng = np.random.default_rng(seed)
     mask = rng.random(shape) < 0.5
-    return SparseMatrix(np.where(mask, rng.standard_normal(shape) / 8, 0).astype(np.float16), mask)
+    return SparseMatrix(np.where(mask, rng.standard_normal(shape) / 8, 0).astype(stored), mask)
 
 
 def tiny_source(folder: Path, *, shape: TinyShape = WIDE, format: FormatName = "Q8_0") -> Checkpoint:

@@ -16,6 +16,7 @@ from model.compression.artefact import FORMAT, MANIFEST, VERSION, VOCABULARY, WE
 from model.compression.stored import Described, StoredWeights, Weights, describe
 from model.config import ModelConfig
 from model.loading.checkpoint import Checkpoint, ModelFileError
+from model.loading.durable import sync_folder
 from model.loading.gguf import llama_shapes
 from model.loading.gguf_file import write_gguf_file
 from model.loading.model_file import ModelFile
@@ -165,9 +166,9 @@ class ArtefactWriter:
         finished.mkdir()
         for name in (WEIGHTS, VOCABULARY, MANIFEST):
             (self.partial / f"{name}.new").replace(finished / name)
-        _sync(finished)
+        sync_folder(finished)
         finished.rename(self.folder)
-        _sync(self.folder.parent)
+        sync_folder(self.folder.parent)
         shutil.rmtree(self.partial)
 
 
@@ -202,11 +203,3 @@ def _replace_text(path: Path, text: str) -> None:
     working.unlink(missing_ok=True)
     _write_text(working, text)
     working.replace(path)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

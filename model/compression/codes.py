@@ -21,6 +21,12 @@ _FOUR_BITS = 4
 Floats = NDArray[np.float32]
 
 
+def are_halves(numbers: Floats) -> bool:
+    """Whether float16 holds every number."""
+    with np.errstate(over="ignore"):
+        return np.array_equal(numbers, numbers.astype(np.float16).astype(np.float32))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Codes:
     """Weights d · code + m: uint8 [rows, columns], and float32 [rows, columns // 32]; C-contiguous."""
@@ -33,8 +39,7 @@ class Codes:
     @property
     def fits_half(self) -> bool:
         """Whether float16 holds every d and m."""
-        with np.errstate(over="ignore"):
-            return all(np.array_equal(each, each.astype(np.float16).astype(np.float32)) for each in (self.d, self.m))
+        return are_halves(self.d) and are_halves(self.m)
 
     def centred(self, eight_bits: bool) -> "Codes | None":
         """The same weights as d · (code − 8) or d · (code − 128); None unless one shift of all codes does it."""
@@ -46,6 +51,24 @@ class Codes:
         if not 0 <= int(self.codes.min()) + shift <= int(self.codes.max()) + shift <= MOST_CODES[eight_bits]:
             return None
         return replace(self, codes=(self.codes.astype(np.int16) + int(shift)).astype(np.uint8))
+
+    def about_zero(self, eight_bits: bool) -> "Codes | None":
+        """The same weights as d · (code − 8) or d · (code − 128), the codes of each 32 columns shifted as these need.
+
+        None unless zero is a level, of a code or beyond them, in all groups, and the shifted codes fit.
+        """
+        d, m = self.d.astype(np.float64), self.m.astype(np.float64)
+        zeros = np.rint(np.divide(-m, d, out=np.zeros_like(d), where=d != 0))
+        if not np.array_equal(m, -zeros * d) or np.abs(zeros).max() > MOST_CODES[True]:
+            return None
+        centre = CENTRES[eight_bits]
+        groups = self.codes.reshape(*d.shape, BLOCK_SIZE).astype(np.int16)
+        shifted = groups + np.int16(centre) - zeros.astype(np.int16)[..., None]
+        shifted[d == 0] = centre
+        if not 0 <= int(shifted.min()) <= int(shifted.max()) <= MOST_CODES[eight_bits]:
+            return None
+        codes = shifted.astype(np.uint8).reshape(self.codes.shape)
+        return Codes(codes, self.d, -np.float32(centre) * self.d, eight_bits)
 
 
 def codes_of(part: StoredTensor) -> Codes | None:

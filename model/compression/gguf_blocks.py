@@ -1,7 +1,7 @@
 """Matrices in the block formats of GGUF, as bytes: exactly where the format holds the weights, else rounded.
 
-Knows codes and floats, not files. Always: scales are rounded to float16 before codes are chosen, and a matrix that the
-format holds exactly keeps its codes and scales.
+Knows codes and floats, not files. Always: scales are rounded to float16 before codes are chosen; a matrix whose codes
+the format has keeps them, and its scales as far as float16 goes.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.compression.codes import Codes
+from model.compression.codes import Codes, are_halves
 from model.loading.ggml import BLOCK_SIZE
 
 BlockName = Literal["Q4_0", "Q4_1", "Q8_0", "F16"]
@@ -19,16 +19,35 @@ Floats = NDArray[np.float32]
 _HALF = np.dtype("<f2")
 
 
-def exact_rows(codes: Codes, format: BlockName) -> Bytes | None:
-    """[rows, bytes per row]; None when the format does not hold these weights as they are."""
-    if format == "Q4_1":
-        return _q4_1(codes.codes, codes.d, codes.m) if not codes.eight_bits and codes.fits_half else None
-    if format == "F16":
-        return None
-    centred = codes.centred(format == "Q8_0")
-    if centred is None or not np.array_equal(centred.d, _as_half(centred.d)):
-        return None
-    return _q8_0(centred.codes, centred.d) if format == "Q8_0" else _q4_0(centred.codes, centred.d)
+def fitting(codes: Codes, format: BlockName) -> Codes | None:
+    """The same weights in codes that the format has; None where it has none such.
+
+    Their scales may be no float16: `holds` tells whether they are.
+    """
+    match format:
+        case "F16":
+            return None
+        case "Q4_1":
+            return None if codes.eight_bits else codes
+        case _:
+            return codes.about_zero(eight_bits=format == "Q8_0")
+
+
+def holds(fitted: Codes, format: BlockName) -> bool:
+    """Whether the format has what `fitting` returned as it is."""
+    return fitted.fits_half if format == "Q4_1" else are_halves(fitted.d)
+
+
+def coded_rows(fitted: Codes, format: BlockName) -> Bytes:
+    """What `fitting` returned → [rows, bytes per row], codes as they are and scales rounded to float16.
+
+    Raises ValueError for what float16 cannot hold.
+    """
+    with np.errstate(over="ignore"):
+        d = _as_half(fitted.d)
+        if format == "Q4_1":
+            return _q4_1(fitted.codes, d, _as_half(fitted.m))
+        return _q8_0(fitted.codes, d) if format == "Q8_0" else _q4_0(fitted.codes, d)
 
 
 def rounded_rows(weights: Floats, format: BlockName) -> Bytes:

@@ -1,92 +1,94 @@
 """Writes any loaded model as a GGUF file for other programs.
 
-Knows which format each tensor gets, not how blocks or files are laid out. Always: embedding and head stay as they are
-stored where GGUF has their format; gains are float32; matrices that the format holds exactly keep every bit.
+Does not choose formats, nor knows how blocks or files are laid out. Always: a file is whole or absent; queries and keys
+lie in it in the order that GGUF has for a Llama.
 """
 
 import os
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.compression.codes import codes_of
-from model.compression.gguf_blocks import BlockName, exact_rows, rounded_rows
+from model.compression.gguf_choice import Wanted, convert, format_of
+from model.compression.rounding import Rounding
 from model.loading.checkpoint import Checkpoint
-from model.loading.ggml import F32, FORMATS
+from model.loading.durable import sync_folder
 from model.loading.gguf import permute_rows
 from model.loading.gguf_file import Written, write_gguf_file
 from model.loading.names import gguf_name
-from model.loading.tensor import StoredTensor
-
-_FORMATS = {format.name: format for format in FORMATS.values()}
-_KEPT = ("embedding", "head")
+from model.loading.tensor import BlockFormat, StoredTensor
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a file holds: which tensors lost bits to its format."""
+    """What a file holds."""
 
-    rounded: tuple[str, ...]
+    formats: Mapping[str, BlockFormat]
+    """Of each tensor."""
+    rounded: Mapping[str, Rounding]
+    """What was changed, of each tensor that lost something to its format."""
 
 
-def write_gguf(path: Path, checkpoint: Checkpoint, format: BlockName) -> Outcome:
-    """Write a model whose linear layers are in `format`; the file is whole or absent.
+def write_gguf(
+    path: Path,
+    checkpoint: Checkpoint,
+    wanted: Wanted,
+    *,
+    overwrite: bool = False,
+    on_tensor: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Write a model whose linear layers are in a format, or each matrix in one that holds it; whole or absent.
 
-    Raises ValueError, naming the tensor, for what the format cannot hold, and OSError; FileExistsError when the file is
-    there already.
+    Args:
+        overwrite: take the place of a file that is there.
+        on_tensor: called after each tensor.
+
+    Raises:
+        ValueError: naming the tensor, for what the format cannot hold.
+        ModelFileError: when the source cannot be read.
+        OSError: when the file cannot be written; FileExistsError when it is there already.
     """
-    if path.exists():
+    if path.exists() and not overwrite:
         raise FileExistsError(f"{path} is there already")
-    plan = _Plan(checkpoint, format)
-    working = path.with_name(path.name + ".partial")
-    working.unlink(missing_ok=True)
+    writing = _Writing(checkpoint, wanted, on_tensor)
+    working = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        tensors = {gguf_name(name): plan.written(tensor) for name, tensor in checkpoint.tensors.items()}
-        write_gguf_file(working, checkpoint, tensors)
-        os.link(working, path)
+        write_gguf_file(working, checkpoint, writing.tensors())
+        if overwrite:
+            working.replace(path)
+        else:
+            os.link(working, path)  # unlike a rename, it never replaces a file that came into being meanwhile
     finally:
         working.unlink(missing_ok=True)
-    return Outcome(tuple(plan.rounded))
+    sync_folder(path.parent)
+    return Outcome(writing.formats, writing.rounded)
 
 
-class _Plan:
-    """Chooses formats, and remembers what was rounded while tensors were written."""
+class _Writing:
+    """A model's tensors on their way into a file, and what is known of them when all were read."""
 
-    def __init__(self, checkpoint: Checkpoint, format: BlockName) -> None:
+    def __init__(self, checkpoint: Checkpoint, wanted: Wanted, on_tensor: Callable[[], None]) -> None:
+        self._tensors = checkpoint.tensors
         self._heads = {"query": checkpoint.config.head_count, "key": checkpoint.config.kv_head_count}
-        self._format = format
-        self.rounded: list[str] = []
+        self._on_tensor = on_tensor
+        self.formats = {name: format_of(tensor, wanted) for name, tensor in checkpoint.tensors.items()}
+        self.rounded: dict[str, Rounding] = {}
 
-    def written(self, tensor: StoredTensor) -> Written:
-        if len(tensor.shape) == 1:
-            return Written(F32, tensor.shape, lambda: tensor.dequantised().reshape(1, -1).view(np.uint8))
-        if tensor.format.name == self._format or (tensor.name in _KEPT and tensor.format.name in _FORMATS):
-            return Written(tensor.format, tensor.shape, self._permuted(tensor, tensor.rows))
-        format = _FORMATS[self._format]
-        if tensor.shape[1] % format.block_size:
-            raise ValueError(f"{tensor.name} has rows of {tensor.shape[1]}, which {format.name} does not divide")
-        return Written(format, tensor.shape, self._permuted(tensor, lambda: self._converted(tensor)))
+    def tensors(self) -> dict[str, Written]:
+        """By their names in GGUF; each is read when it is written."""
+        return {gguf_name(name): self._written(tensor) for name, tensor in self._tensors.items()}
 
-    def _permuted(self, tensor: StoredTensor, read: Callable[[], NDArray[np.uint8]]) -> Callable[[], NDArray[np.uint8]]:
+    def _written(self, tensor: StoredTensor) -> Written:
+        return Written(self.formats[tensor.name], tensor.shape, lambda: self._read(tensor))
+
+    def _read(self, tensor: StoredTensor) -> NDArray[np.uint8]:
+        converted = convert(tensor, self.formats[tensor.name])
+        if converted.rounding is not None:
+            self.rounded[tensor.name] = converted.rounding
         heads = self._heads.get(tensor.name.rpartition(".")[2])
-        return read if heads is None else lambda: permute_rows(read(), heads)
-
-    def _converted(self, tensor: StoredTensor) -> NDArray[np.uint8]:
-        rows = None
-        if tensor.grid is None or tensor.grid().group % _FORMATS["Q4_1"].block_size == 0:
-            codes = codes_of(tensor)
-            rows = None if codes is None else exact_rows(codes, self._format)
-        if rows is not None:
-            return rows
-        weights = tensor.dequantised()
-        try:
-            rows = rounded_rows(weights, self._format)
-        except ValueError as error:
-            raise ValueError(f"{tensor.name} cannot be written as {self._format}: {error}") from None
-        again = _FORMATS[self._format].unpack(rows.reshape(-1, _FORMATS[self._format].block_bytes))
-        if not np.array_equal(again.reshape(weights.shape), weights):
-            self.rounded.append(tensor.name)
-        return rows
+        self._on_tensor()
+        return converted.rows if heads is None else permute_rows(converted.rows, heads)

@@ -50,11 +50,11 @@ def describe(name: str, weights: Weights) -> Described:
     if isinstance(weights, GridMatrix):
         return _describe_grid(name, weights)
     if isinstance(weights, SparseMatrix):
-        description = {"kind": "sparse", "shape": list(weights.values.shape)}
-        values = _block(weights.values[weights.mask])
-        return Described(description, {f"{name}.values": values, f"{name}.mask": _block(pack_mask(weights.mask))})
+        return _describe_sparse(name, weights)
     if weights.grid is not None:
         return _describe_grid(name, weights.grid())
+    if weights.pruned is not None:
+        return _describe_sparse(name, weights.pruned())
     if weights.format.name not in _FORMATS:
         raise ValueError(f"{name} is stored as {weights.format.name}, which a compressed model does not hold")
     return _describe_stored(name, weights)
@@ -81,6 +81,12 @@ def _describe_grid(name: str, matrix: GridMatrix) -> Described:
     if matrix.mask is not None:
         blocks[f"{name}.mask"] = _block(pack_mask(matrix.mask))
     return Described(description, blocks)
+
+
+def _describe_sparse(name: str, matrix: SparseMatrix) -> Described:
+    description = {"kind": "sparse", "shape": list(matrix.values.shape)}
+    values = _block(matrix.values[matrix.mask])
+    return Described(description, {f"{name}.values": values, f"{name}.mask": _block(pack_mask(matrix.mask))})
 
 
 def _zero_codes(matrix: GridMatrix) -> NDArray[np.uint8] | None:
@@ -196,7 +202,9 @@ class StoredWeights:
         self._check(name, lambda: read().dequantised())
         format = replace(F32, name=f"{bits}-bit grid, groups of {group}" + (", pruned" if mask else ""))
         file_bytes = sum(entry.byte_count for entry in (codes, scales, offsets, mask) if entry)
-        return StoredTensor(name, shape, format, lambda: read().dequantised().view(np.uint8), read, file_bytes)
+        return StoredTensor(
+            name, shape, format, lambda: read().dequantised().view(np.uint8), read, file_bytes=file_bytes
+        )
 
     def _sparse(self, name: str, description: Description, shape: tuple[int, ...]) -> StoredTensor:
         values = self._claim(name, f"{name}.values", FLOAT_TYPES, None)
@@ -204,18 +212,22 @@ class StoredWeights:
         if mask is None:
             self._refuse(name, f"has no entry {name}.mask")
 
-        def read() -> NDArray[np.float32]:
+        def read() -> SparseMatrix:
             kept = unpack_mask(self._source.read(mask.name), shape)
-            weights = np.zeros(shape, dtype=np.float32)
             if int(kept.sum()) != values.shape[0]:
                 raise ValueError(f"{values.shape[0]} values for {int(kept.sum())} weights kept")
+            weights: Stored = np.zeros(shape, dtype=_DTYPES[values.dtype])
             weights[kept] = self._numbers(values)
-            return weights
+            return SparseMatrix(weights, kept)
 
-        self._check(name, read)
-        format = replace(F32, name=f"pruned {values.dtype}")
+        self._check(name, lambda: read().dequantised())
         return StoredTensor(
-            name, shape, format, lambda: read().view(np.uint8), file_bytes=values.byte_count + mask.byte_count
+            name,
+            shape,
+            replace(F32, name=f"pruned {values.dtype}"),
+            lambda: read().dequantised().view(np.uint8),
+            pruned=read,
+            file_bytes=values.byte_count + mask.byte_count,
         )
 
     def _floats(self, name: str, description: Description, shape: tuple[int, ...]) -> StoredTensor:

@@ -6,6 +6,7 @@ written here is read back by `gguf.py` as the same description and the same weig
 
 import os
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -26,6 +27,8 @@ from model.rope import frequency_factors
 VERSION = 3
 QUANTISATION_VERSION = 2
 _NUMBERS = {format.name: number for number, format in FORMATS.items()}
+FILE_TYPES: Mapping[str, int] = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32}
+"""What llama.cpp calls a file of mostly this format (its `llama_ftype`)."""
 _SCALARS: Mapping[ValueType, str] = {
     ValueType.UINT32: "<I",
     ValueType.INT32: "<i",
@@ -53,7 +56,7 @@ class Written:
 
 def write_gguf_file(path: Path, checkpoint: Checkpoint, tensors: Mapping[str, Written]) -> None:
     """Write a new file with the checkpoint's description, and the tensors by their names in GGUF. Raises OSError."""
-    keys = description_keys(checkpoint)
+    keys = [*description_keys(checkpoint), *_file_type(tensors)]
     tensors = {**tensors, **_rope_factors(checkpoint.config)}
     header = MAGIC + struct.pack("<IQQ", VERSION, len(tensors), len(keys))
     header += b"".join(_key(*key) for key in keys)
@@ -83,6 +86,16 @@ def description_keys(checkpoint: Checkpoint) -> list[Key]:
     if checkpoint.chat_template is not None:
         keys.append(("tokenizer.chat_template", ValueType.STRING, checkpoint.chat_template))
     return keys
+
+
+def _file_type(tensors: Mapping[str, Written]) -> Iterator[Key]:
+    """The format that most weights of linear layers have, by its number among types of files; none without weights."""
+    weights: Counter[str] = Counter()
+    for name, tensor in tensors.items():
+        if name.startswith("blk.") and len(tensor.shape) > 1:
+            weights[tensor.format.name] += prod(tensor.shape)
+    for format, _ in weights.most_common(1):
+        yield "general.file_type", ValueType.UINT32, FILE_TYPES[format]
 
 
 def _config_keys(config: ModelConfig) -> Iterator[Key]:

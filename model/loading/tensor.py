@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compression.matrix import GridMatrix
+from model.compression.sparse import SparseMatrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class StoredTensor:
     """Reads [rows, bytes per row] from the file, rows in the order of `shape`."""
     grid: Callable[[], GridMatrix] | None = None
     """Reads the codes and scales that the file has in place of blocks; `read` gives the floats of the same weights."""
+    pruned: Callable[[], SparseMatrix] | None = None
+    """Reads the floats kept and the mask that the file has in place of blocks; `read` gives all floats, zeros and all.
+    Never beside `grid`."""
     file_bytes: int | None = None
     """What the weight takes in the file, where that is not its blocks."""
 

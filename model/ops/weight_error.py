@@ -3,7 +3,6 @@
 Knows packed forms; runs no model. Always: what is rounded is what loading would round, since the same code decides.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,36 +10,14 @@ from math import prod
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model.compression.rounding import NOTHING, Rounding, rounding_of
 from model.loading.checkpoint import Checkpoint
 from model.loading.tensor import StoredTensor
 from model.native import _native
 from model.ops.native_forms import WeightForm, WeightType, weight_form
 from model.ops.native_ops import PACK_ROWS
 from model.transformer import ModelWeights
-
-
-@dataclass(frozen=True, slots=True)
-class Rounding:
-    """Some weights and what packing changed of them: sums over their squares."""
-
-    weights: int
-    squares: float
-    squared_errors: float
-
-    @property
-    def relative_rms_error(self) -> float:
-        """Root of the mean squared error over that of the mean square; 0 for weights that are all 0."""
-        return math.sqrt(self.squared_errors / self.squares) if self.squares else 0.0
-
-    def __add__(self, other: "Rounding") -> "Rounding":
-        return Rounding(
-            self.weights + other.weights, self.squares + other.squares, self.squared_errors + other.squared_errors
-        )
-
-
-NOTHING = Rounding(0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +66,4 @@ def _roundings(part: StoredTensor, form: WeightForm) -> Iterator[Rounding]:
     for first in range(0, len(stored), PACK_ROWS):
         blocks = stored[first : first + PACK_ROWS].reshape(-1, part.format.block_bytes)
         values = np.ascontiguousarray(part.format.unpack(blocks).reshape(-1, part.shape[1]))
-        errors = _native.round_rows(values, form.eight_bits, form.centred, form.half_scales) - values
-        yield Rounding(values.size, _sum_of_squares(values), _sum_of_squares(errors))
-
-
-def _sum_of_squares(numbers: NDArray[np.float32]) -> float:
-    return float(np.square(numbers, dtype=np.float64).sum())
+        yield rounding_of(values, _native.round_rows(values, form.eight_bits, form.centred, form.half_scales))

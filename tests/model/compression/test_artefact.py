@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import resource
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from safetensors.numpy import load_file
 from model.compression.artefact_writer import ArtefactWriter
 from model.compression.matrix import GridMatrix
 from model.compression.packing import grid_bytes
+from model.compression.stored import Weights
 from model.loading.checkpoint import Checkpoint, GenerationDefaults, ModelFileError
 from model.loading.model import load_model
 from model.loading.safetensors import read_safetensors
@@ -25,7 +28,7 @@ from tests.compressed import (
     tiny_source,
     write_artefact,
 )
-from tests.tiny_model import TinyShape
+from tests.tiny_model import FORMAT_NAMES, FormatName, TinyShape
 
 FORMS: dict[str, dict[str, Any]] = {
     **{f"{bits} bits": {"bits": bits} for bits in range(1, 9)},
@@ -140,6 +143,44 @@ def test_what_is_said_beside_the_weights_comes_back(tmp_path: Path, shape: TinyS
         loaded.chat_template,
         loaded.defaults,
     )
+
+
+KINDS: dict[str, Callable[[Checkpoint], dict[str, Weights]]] = {
+    **{form: partial(grids_for, **fields) for form, fields in FORMS.items()},
+    "pruned float16": lambda source: {**source.tensors, "layers.0.up": random_sparse((192, 192))},
+    "pruned float32": lambda source: {**source.tensors, "layers.0.up": random_sparse((192, 192), stored=np.float32)},
+}
+
+
+def written_again(folder: Path, loaded: Checkpoint) -> Path:
+    """As it was loaded, under another name."""
+    return write_artefact(folder, loaded, loaded.tensors)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_loaded_is_written_again_with_the_same_bytes(tmp_path: Path, source: Checkpoint, kind: str) -> None:
+    first = write_artefact(tmp_path / "first", source, KINDS[kind](source))
+
+    again = written_again(tmp_path / "again", load_model(first))
+
+    assert (first / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+    assert described_tensors(first) == described_tensors(again)
+
+
+@pytest.mark.parametrize("format", FORMAT_NAMES)
+def test_matrices_in_blocks_and_floats_are_written_again_with_the_same_bytes(
+    tmp_path: Path, format: FormatName
+) -> None:
+    source = tiny_source(tmp_path, format=format)
+    first = write_artefact(tmp_path / "first", source, source.tensors)
+
+    again = written_again(tmp_path / "again", load_model(first))
+
+    assert (first / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+
+
+def described_tensors(folder: Path) -> Any:
+    return json.loads((folder / "tane.json").read_text())["tensors"]
 
 
 def test_the_recipe_and_the_name_come_back(tmp_path: Path, source: Checkpoint) -> None:

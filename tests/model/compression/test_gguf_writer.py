@@ -1,6 +1,9 @@
 """GGUF files that are written hold what they were made of, and other programs read the same weights in them."""
 
 import dataclasses
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,16 +12,18 @@ import numpy as np
 import pytest
 
 from model.batch import Batch, Segment
+from model.compression.artefact_writer import ArtefactWriter
 from model.compression.gguf_blocks import BlockName, rounded_rows
 from model.compression.gguf_writer import write_gguf
+from model.compression.stored import Weights
 from model.loading.checkpoint import Checkpoint, GenerationDefaults
 from model.loading.gguf import load_gguf
 from model.loading.model import load_model
 from model.loading.names import gguf_name
 from model.ops.native_ops import NativeOps
 from model.runner import ModelRunner
-from tests.compressed import WIDE, grids_for, tiny_source, write_artefact
-from tests.tiny_model import FORMAT_NAMES, FormatName, TinyShape
+from tests.compressed import RECIPE, WIDE, grids_for, random_grid, random_sparse, tiny_source, write_artefact
+from tests.tiny_model import FORMAT_NAMES, FormatName, TinyShape, permute_for_gguf
 
 BLOCKS: tuple[BlockName, ...] = get_args(BlockName)
 LINEAR = ("query", "key", "value", "attention_output", "gate", "up", "down")
@@ -107,7 +112,7 @@ def test_a_grid_that_the_format_holds_keeps_every_weight(tmp_path: Path, case: s
 
     outcome = write_gguf(tmp_path / "x.gguf", compressed, format)
 
-    assert () == outcome.rounded
+    assert {} == outcome.rounded
     assert _values(compressed) == _values(load_gguf(tmp_path / "x.gguf"))
 
 
@@ -135,7 +140,7 @@ def test_matrices_that_were_rounded_are_named(tmp_path: Path) -> None:
     weights = {**source.tensors, "layers.1.down": grids_for(source, bits=5)["layers.1.down"]}
     compressed = load_model(write_artefact(tmp_path / "x", source, weights))
 
-    assert ("layers.1.down",) == write_gguf(tmp_path / "x.gguf", compressed, "Q8_0").rounded
+    assert ["layers.1.down"] == list(write_gguf(tmp_path / "x.gguf", compressed, "Q8_0").rounded)
 
 
 def test_groups_of_16_are_rounded(tmp_path: Path) -> None:
@@ -150,6 +155,157 @@ def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
 
     with pytest.raises(FileExistsError):
         write_gguf(tmp_path / "source.gguf", source, "Q8_0")
+
+
+def test_a_file_that_is_there_is_overwritten_when_that_is_asked_for(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    (tmp_path / "x.gguf").write_bytes(b"other")
+
+    write_gguf(tmp_path / "x.gguf", source, "Q8_0", overwrite=True)
+
+    assert weights(source) == weights(load_gguf(tmp_path / "x.gguf"))
+
+
+def test_a_model_may_be_written_over_its_own_source(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    expected = weights(source)
+
+    write_gguf(tmp_path / "source.gguf", source, "Q8_0", overwrite=True)
+
+    assert expected == weights(load_gguf(tmp_path / "source.gguf"))
+
+
+def test_a_file_that_came_into_being_meanwhile_is_kept(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    path = tmp_path / "x.gguf"
+
+    with pytest.raises(FileExistsError):
+        write_gguf(path, source, "Q8_0", on_tensor=lambda: bool(path.write_bytes(b"another")))
+
+    assert b"another" == path.read_bytes()
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """Files cannot grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("room", [100, 30_000])
+def test_nothing_is_left_where_there_is_no_room(tmp_path: Path, room: int) -> None:
+    source = tiny_source(tmp_path)
+
+    with disk_of(room), pytest.raises(OSError, match="File too large"):
+        write_gguf(tmp_path / "x.gguf", source, "Q8_0")
+
+    assert ["source.gguf"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_what_was_there_stays_where_there_is_no_room_for_its_successor(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    before = (tmp_path / "source.gguf").read_bytes()
+
+    with disk_of(30_000), pytest.raises(OSError, match="File too large"):
+        write_gguf(tmp_path / "source.gguf", source, "Q8_0", overwrite=True)
+
+    assert {"source.gguf": before} == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_each_tensor_is_told_when_it_is_done(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    done: list[None] = []
+
+    write_gguf(tmp_path / "x.gguf", source, "Q8_0", on_tensor=lambda: done.append(None))
+
+    assert len(source.tensors) == len(done)
+
+
+def mixed(source: Checkpoint) -> dict[str, Weights]:
+    """A layer of three grids, and pruned floats."""
+    return {
+        **source.tensors,
+        "layers.0.gate": random_grid((192, 192), bits=4, group=64),
+        "layers.0.up": random_grid((192, 192), bits=4, zero=8),
+        "layers.0.down": random_grid((192, 192), bits=8, zero=128),
+        "layers.0.query": random_grid((192, 192), bits=8, zero=100),
+        "layers.1.up": random_sparse((192, 192)),
+        "layers.1.down": random_sparse((192, 192), stored=np.float32),
+    }
+
+
+def test_each_matrix_may_have_a_format_of_its_own(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    compressed = load_model(write_artefact(tmp_path / "x", source, mixed(source)))
+
+    outcome = write_gguf(tmp_path / "x.gguf", compressed, "auto")
+
+    names = ("layers.0.gate", "layers.0.up", "layers.0.down", "layers.0.query", "layers.1.up", "layers.1.down")
+    assert ["Q4_1", "Q4_0", "Q8_0", "F16", "F16", "F32"] == [outcome.formats[name].name for name in names]
+    assert ["layers.0.query"] == list(outcome.rounded)
+
+
+def test_another_program_reads_every_weight_of_what_was_not_rounded(tmp_path: Path) -> None:
+    source = tiny_source(tmp_path)
+    compressed = load_model(write_artefact(tmp_path / "x", source, mixed(source)))
+
+    write_gguf(tmp_path / "x.gguf", compressed, "auto")
+
+    theirs = {each.name: each for each in gguf.GGUFReader(tmp_path / "x.gguf").tensors}
+    for name, tensor in compressed.tensors.items():
+        read = theirs[gguf_name(name)]
+        values = gguf.quants.dequantize(read.data, read.tensor_type).reshape(tensor.shape)
+        if name == "layers.0.query":
+            continue
+        expected = tensor.dequantised()
+        if name.endswith(("query", "key")):
+            heads = source.config.head_count if name.endswith("query") else source.config.kv_head_count
+            expected = permute_for_gguf(expected, heads)
+        assert expected.tolist() == values.tolist(), name
+
+
+def test_a_model_with_less_of_everything_comes_back(tmp_path: Path) -> None:
+    """Fewer layers, neurons and heads than its source: every shape is its own."""
+    (tmp_path / "small").mkdir()
+    shape = TinyShape(layers=1, width=192, heads=2, kv_heads=1, feed_forward=64)
+    small, source = tiny_source(tmp_path / "small", shape=shape), tiny_source(tmp_path)
+    writer = ArtefactWriter(tmp_path / "x", RECIPE, source)
+    for name, tensor in small.tensors.items():
+        writer.put(name, tensor)
+    compressed = load_model(writer.finish(small.config, "small"))
+
+    write_gguf(tmp_path / "x.gguf", compressed, "auto")
+
+    found = load_gguf(tmp_path / "x.gguf")
+    assert (small.config, weights(small)) == (found.config, weights(found))
+
+
+@pytest.mark.parametrize("format", BLOCKS)
+def test_the_file_says_what_most_of_it_is(tmp_path: Path, format: BlockName) -> None:
+    write_gguf(tmp_path / "x.gguf", tiny_source(tmp_path), format)
+
+    field = gguf.GGUFReader(tmp_path / "x.gguf").get_field("general.file_type")
+
+    assert field is not None
+    assert gguf.LlamaFileType[f"MOSTLY_{format}"] == field.contents()
+
+
+def test_another_program_finds_the_keys_of_the_source(tmp_path: Path) -> None:
+    """All but ids of tokens that no text is made of."""
+    source = tiny_source(tmp_path)
+
+    write_gguf(tmp_path / "x.gguf", source, "Q8_0")
+
+    ours, theirs = (
+        {name: (field.types, field.contents()) for name, field in gguf.GGUFReader(path).fields.items()}
+        for path in (tmp_path / "x.gguf", tmp_path / "source.gguf")
+    )
+    unlike = {name for name in theirs if ours.get(name) != theirs[name]}
+    assert {"tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"} == unlike
 
 
 def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
@@ -183,7 +339,7 @@ def test_the_default_model_written_as_q4_1_has_its_tensors_bytes(tmp_path: Path,
     outcome = write_gguf(tmp_path / "x.gguf", load_gguf(default_model_path), "Q4_1")
 
     ours, theirs = (gguf.GGUFReader(path).tensors for path in (tmp_path / "x.gguf", default_model_path))
-    assert () == outcome.rounded
+    assert {} == outcome.rounded
     assert {each.name: (each.tensor_type, each.data.tobytes()) for each in theirs} == {
         each.name: (each.tensor_type, each.data.tobytes()) for each in ours
     }
