@@ -41,6 +41,11 @@ Hidden = NDArray[np.float32]
 OnInput = Callable[[Input, Tensor], None]
 
 
+def use_threads(count: int) -> None:
+    """Let torch compute on so many threads in this process."""
+    torch.set_num_threads(count)
+
+
 class HiddenStates:
     """What enters the next layer, for every token of a text."""
 
