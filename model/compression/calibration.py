@@ -51,12 +51,12 @@ class HiddenStates:
 
     def __init__(self, embedding: StoredTensor, windows: Sequence[Sequence[int]]) -> None:
         """The embedded text. Windows of token ids have the same length."""
-        self._states: Hidden = embedding.dequantised()[np.asarray(windows)]
+        self.states: Hidden = embedding.dequantised()[np.asarray(windows)]
         """[windows, positions, width]"""
 
     @property
     def tokens(self) -> int:
-        return int(self._states.shape[0] * self._states.shape[1])
+        return int(self.states.shape[0] * self.states.shape[1])
 
     def hessians(self, config: ModelConfig, layer: Layer) -> dict[Input, Matrix]:
         """H = 2/N Σ x xᵀ of what the matrices of a layer read. Nothing moves on."""
@@ -76,16 +76,16 @@ class HiddenStates:
         """
         cosines = 0.0
         for rows, after in self._passed(config, layer):
-            before = self._states[rows]
+            before = self.states[rows]
             cosines += float(_cosines(before, after).sum())
-            self._states[rows] = after
+            self.states[rows] = after
         return 1.0 - cosines / self.tokens
 
     def _passed(
         self, config: ModelConfig, layer: Layer, on_input: OnInput | None = None
     ) -> Iterator[tuple[slice, Hidden]]:
         """A few windows at a time: which, and their states behind the layer [windows, positions, width]."""
-        count, length, _ = self._states.shape
+        count, length, _ = self.states.shape
         at_once = max(ROWS_AT_ONCE // length, 1)
         ops = _WatchedOps(dataclasses.replace(config, layer_count=1), at_once * pages_for(length))
         weights = load_layer(ops, layer)
@@ -93,7 +93,7 @@ class HiddenStates:
             ops.watch(weights, on_input)
         for first in range(0, count, at_once):
             rows = slice(first, min(first + at_once, count))
-            yield rows, _run(ops, config, weights, self._states[rows])
+            yield rows, _run(ops, config, weights, self.states[rows])
 
 
 class _WatchedOps(TorchOps):
