@@ -193,5 +193,5 @@ def _rows_of(tensor: StoredTensor, stay: Indices) -> Weights | None:
 
 
 def _as_floats(name: str, weights: Matrix) -> StoredTensor:
-    halves = weights.astype(np.float16)
+    halves = np.ascontiguousarray(weights, dtype=np.float16)
     return StoredTensor(name, halves.shape, F16, lambda: halves.view(np.uint8))

@@ -112,12 +112,11 @@ class _Work:
 
     def _influences(self) -> list[float]:
         note = self._writer.note(_NOTE_OF_LAYERS)
-        if note is not None:
-            return list(note["influences"])
+        influences: list[float] = [] if note is None else note["influences"]
         text = self._fresh_text()
-        influences = []
         for index in range(self._config.layer_count):
-            influences.append(text.advance(self._config, self._checkpoint.layer(index)))
+            if note is None:
+                influences.append(text.advance(self._config, self._checkpoint.layer(index)))
             self._on_step()
         self._writer.put_note(_NOTE_OF_LAYERS, {"influences": influences})
         return influences

@@ -1,13 +1,11 @@
 """Text on its way through layers, against the whole model and against sums by hand."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from model.compression import calibration
-from model.compression.calibration import HiddenStates
+from model.compression.calibration import Hidden, HiddenStates
 from model.loading.checkpoint import Checkpoint
 from tests.compressed import tiny_source
 from tests.reference.forward import forward
@@ -28,7 +26,7 @@ def passed(source: Checkpoint, windows: list[list[int]]) -> HiddenStates:
     return text
 
 
-def logits(source: Checkpoint, states: np.ndarray) -> torch.Tensor:  # type: ignore[type-arg]
+def logits(source: Checkpoint, states: Hidden) -> torch.Tensor:
     gain, table = (torch.tensor(source.tensors[name].dequantised()) for name in ("output_norm", "embedding"))
     hidden = torch.from_numpy(states)
     return torch.nn.functional.rms_norm(hidden, gain.shape, gain, source.config.norm_epsilon) @ table.T

@@ -29,9 +29,7 @@ def test_errors_are_those_of_what_is_stored(name: str) -> None:
     stored = result.weights.dequantised().astype(np.float64)
 
     error = np.linalg.norm(stored - SMALL.weights) / np.linalg.norm(SMALL.weights)
-    outputs = np.linalg.norm((stored - SMALL.weights) @ SMALL.inputs.T) / np.linalg.norm(
-        SMALL.weights @ SMALL.inputs.T
-    )
+    outputs = np.linalg.norm((stored - SMALL.weights) @ SMALL.inputs.T) / np.linalg.norm(SMALL.weights @ SMALL.inputs.T)
 
     assert error == pytest.approx(result.figures.relative_error, rel=1e-9)
     assert outputs == pytest.approx(result.figures.relative_output_error, rel=1e-6)
