@@ -21,7 +21,7 @@ from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
 from service.constraints import ConstraintCache
-from service.context import ServedModel, Service
+from service.context import Served, ServedModel, Service
 from service.draft_loading import LoadedDraft, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
@@ -77,13 +77,19 @@ def load(settings: Settings, *, progress: Progress | None = None, make_budget: M
 
 
 def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:
-    """Everything behind the door; the runtime is not started yet. Raises ModelFileError and PullError."""
-    loaded = load(settings, progress=progress)
+    """Everything behind the door; no runtime is started yet. Raises ModelFileError and PullError."""
+    metrics = Metrics()
+    served = [_served(settings, loaded, metrics) for loaded in (load(settings, progress=progress),)]
+    return Service({each.model.name: each for each in served}, settings, metrics)
+
+
+def _served(settings: Settings, loaded: Loaded, metrics: Metrics) -> Served:
     info = loaded.info
-    metrics = Metrics(
+    numbers = metrics.of_model(
+        loaded.model.name,
         page_bytes=info.page_bytes,
         page_count=info.page_count,
-        model_info={"model": loaded.model.name, "engine": info.engine, "fingerprint": info.fingerprint},
+        about={"engine": info.engine, "fingerprint": info.fingerprint},
     )
     ledger = Ledger(
         page_count=info.page_count,
@@ -91,8 +97,7 @@ def build_service(settings: Settings, *, progress: Progress | None = None) -> Se
         max_sessions=settings.max_sessions,
         clock=time.monotonic,
     )
-    runtime = Runtime(loaded.engine, ledger, on_report=metrics.observe)
-    return Service(runtime=runtime, engine_info=info, model=loaded.model, settings=settings, metrics=metrics)
+    return Served(Runtime(loaded.engine, ledger, on_report=numbers.observe), info, loaded.model)
 
 
 class LocalGenerator:

@@ -46,7 +46,7 @@ def serve(**flags: Any) -> None:
 
 def banner(service: "Service", settings: "Settings") -> list[str]:
     """What is served where, and a line to try it with."""
-    info, model = service.engine_info, service.model
+    info, model = service.main.engine_info, service.main.model
     tokens = info.page_count * info.page_size
     address = address_of(settings)
     lines = [
