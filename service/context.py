@@ -15,6 +15,7 @@ from model.loading.checkpoint import GenerationDefaults
 from service.engine_info import EngineInfo
 from service.errors import NotFound
 from service.metrics import Metrics
+from service.model_report import ModelReport
 from service.request import CommandAnswer, Delta, Failed, Finished, GenerationRequest, SessionCommand
 from service.settings import Settings
 
@@ -88,6 +89,7 @@ class ServedModel:
     config: ModelConfig
     tokenizer: Tokenizer
     constraints: Constraints
+    report: ModelReport
     chat_template: ChatTemplate | None = None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     repeats_bits: bool = True

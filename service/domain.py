@@ -228,7 +228,7 @@ def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) 
     if temperature > 0 and not model.repeats_bits:
         problem = "is available only at temperature 0 on this server's op set"
     elif body.speculation == "draft" and model.draft is None:
-        problem = "needs a server started with --draft"
+        problem = "needs a draft model, which --draft gives the main model"
         allowed = ["off", "prompt_lookup", "auto"]
     else:
         return body.speculation

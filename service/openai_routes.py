@@ -13,6 +13,7 @@ from service.context import Served, ServedModel
 from service.exchange import begin_stream, read_beside, whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
+from service.model_description import described
 from service.openai_domain import OpenAIAsked, in_words_of, read_chat, read_completion
 from service.openai_responses import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
@@ -21,6 +22,19 @@ from service.routes import body_of, documented, json_response, service_of
 from service.schemas import read
 
 router = APIRouter(prefix="/v1")
+
+OUR_FIELDS = (
+    "sha256",
+    "parameters",
+    "bytes",
+    "bits_per_weight",
+    "recipe",
+    "report",
+    "draft",
+    "engine",
+    "reproducibility",
+)
+"""What a listed model has beside OpenAI's fields, as `/info` has it."""
 
 OneBody = TypeVar("OneBody", bound=OpenAIBody)
 Reader = Callable[[OneBody, ServedModel, int, str], OpenAIAsked]
@@ -94,4 +108,11 @@ async def _answer(
 
 
 def _described(served: Served, created: int) -> dict[str, Any]:
-    return {"id": served.model.name, "object": "model", "created": created, "owned_by": "tane"}
+    about = described(served)
+    return {
+        "id": served.model.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "tane",
+        **{name: about[name] for name in OUR_FIELDS},
+    }

@@ -4,7 +4,6 @@ Knows HTTP and where each answer comes from; decides nothing about fields, token
 Always: a request is accepted or refused before any status line is sent.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -16,12 +15,15 @@ from service.errors import Draining, InvalidField, Overloaded
 from service.exchange import begin_stream, in_time, read_beside, whole_answer
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
+from service.model_description import described
 from service.request import Delta, Finished
 from service.responses import GenerateAnswer
 from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, read, schema
 
-NOT_IN_INFO = {"model", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
+NOT_IN_INFO = {"model", "variant", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
 """Settings that are paths and addresses, or that `engine` shows as they took effect."""
+BESIDE_THE_MODEL = ("draft", "engine", "reproducibility")
+"""What `/info` tells of the main model beside `model`."""
 
 router = APIRouter()
 
@@ -113,26 +115,18 @@ async def detokenize(request: Request) -> Response:
 
 @router.get("/info")
 async def info(request: Request) -> Response:
-    """The model, the engine and the limits of this server."""
+    """The models, their engines and the limits of this server; what stands at the top is of the main one."""
     service = service_of(request)
-    model, settings = service.main.model, service.settings
-    engine = asdict(service.main.engine_info)
-    reproducibility = {"level": engine.pop("reproducibility_level"), "fingerprint": engine.pop("fingerprint")}
+    models = [described(served) for served in service.models.values()]
+    main = models[0]
     return json_response(
         {
             "name": "tane",
             "version": __version__,
-            "model": {
-                "name": model.name,
-                "sha256": model.sha256,
-                "chat": model.chat_template is not None,
-                "config": asdict(model.config),
-                "defaults": asdict(model.defaults),
-            },
-            "draft": None if model.draft is None else asdict(model.draft),
-            "engine": engine,
-            "reproducibility": reproducibility,
-            "settings": settings.model_dump(exclude=NOT_IN_INFO),
+            "model": {name: value for name, value in main.items() if name not in BESIDE_THE_MODEL},
+            **{name: main[name] for name in BESIDE_THE_MODEL},
+            "models": models,
+            "settings": service.settings.model_dump(exclude=NOT_IN_INFO),
         }
     )
 

@@ -20,6 +20,7 @@ from service.engine_info import EngineInfo
 from service.errors import ServiceError
 from service.exchange import worker_lock
 from service.metrics import Metrics, ModelMetrics
+from service.model_report import ModelReport
 from service.request import (
     CacheReport,
     CommandAnswer,
@@ -223,6 +224,7 @@ MODEL = ServedModel(
     ),
     tokenizer=TOKENIZER,
     constraints=ConstraintCache(TOKENIZER, make_lock=worker_lock),
+    report=ModelReport(parameters=1000, bytes=625, bits_per_weight=5.0, recipe=None, report=None),
     chat_template=ChatTemplate(CHAT, TOKENIZER),
     defaults=GenerationDefaults(temperature=0.2, top_p=0.9),
 )

@@ -237,7 +237,7 @@ def test_info_shows_the_settings(client: Client) -> None:
 
 
 def test_info_shows_no_path() -> None:
-    settings = Settings(model="/canary/model.gguf", draft="/canary/draft.gguf", cache_folder="/canary/models")
+    settings = Settings(model="/canary/a", variant=("a=/canary/b",), draft="/canary/c", cache_folder="/canary/d")
 
     assert b"canary" not in Client(service=make_service(settings=settings)).get("/info").body
 

@@ -8,6 +8,7 @@ import pytest
 
 from model.tokenizer import Tokenizer
 from service.context import Served
+from service.model_report import ModelReport
 from service.request import DeleteSession, DescribeSession, ForkSession, ListSessions
 from tests.fake_runtime import ENGINE_INFO, MODEL, FakeRuntime, make_service, plain
 from tests.service.door import Answer, Client
@@ -15,6 +16,7 @@ from tests.tiny_vocabulary import tiny_vocabulary
 
 MERGING = Tokenizer(tiny_vocabulary())
 """Which spells "hello" in one token, where the main model's needs five."""
+REPORT = ModelReport(1000, 437, 3.5, "gptq-3bit-g64", {"loss": 0.5})
 CHAT = [{"role": "user", "content": "Hi"}]
 GENERATING: Mapping[str, dict[str, Any]] = {
     "/generate": {"prompt": "abc"},
@@ -36,7 +38,7 @@ class Both:
     def __init__(self) -> None:
         self.tiny, self.small = FakeRuntime(plain("sun", "rise")), FakeRuntime(plain("moon"))
         info = replace(ENGINE_INFO, context_length=32, fingerprint="small-fp")
-        variant = Served(self.small, info, replace(MODEL, name="small", tokenizer=MERGING))
+        variant = Served(self.small, info, replace(MODEL, name="small", tokenizer=MERGING, report=REPORT))
         self.client = Client(service=make_service(self.tiny, variants=[variant]))
 
     def post(self, path: str, body: Any) -> Answer:
@@ -209,3 +211,47 @@ def test_every_model_is_listed_the_main_one_first(both: Both) -> None:
 @pytest.mark.parametrize("name", ["tiny", "small"])
 def test_every_model_is_described_by_its_name(both: Both, name: str) -> None:
     assert name == both.client.get(f"/v1/models/{name}").json["id"]
+
+
+@pytest.mark.parametrize("field", ["sha256", "bytes", "parameters", "bits_per_weight", "recipe", "report", "draft"])
+def test_the_list_and_info_tell_the_same_of_each_model(both: Both, field: str) -> None:
+    listed = both.client.get("/v1/models").json["data"]
+    told = both.client.get("/info").json["models"]
+
+    assert [model[field] for model in told] == [model[field] for model in listed]
+
+
+def test_each_model_has_its_report_and_its_engine(both: Both) -> None:
+    tiny, small = both.client.get("/info").json["models"]
+
+    assert ("tiny", 5.0, None, 64, "fp") == (
+        tiny["name"],
+        tiny["bits_per_weight"],
+        tiny["recipe"],
+        tiny["engine"]["context_length"],
+        tiny["reproducibility"]["fingerprint"],
+    )
+    assert ("small", 3.5, "gptq-3bit-g64", {"loss": 0.5}, 32, "small-fp") == (
+        small["name"],
+        small["bits_per_weight"],
+        small["recipe"],
+        small["report"],
+        small["engine"]["context_length"],
+        small["reproducibility"]["fingerprint"],
+    )
+
+
+def test_at_the_top_info_tells_of_the_main_model(both: Both) -> None:
+    info = both.client.get("/info").json
+    main = info["models"][0]
+
+    beside = {name: info[name] for name in ("draft", "engine", "reproducibility")}
+    assert main == info["model"] | beside
+
+
+def test_openapi_names_the_model_in_the_query_of_sessions(both: Both) -> None:
+    operation = both.client.get("/openapi.json").json["paths"]["/sessions/{session_id}"]["delete"]
+
+    assert {("session_id", "path"), ("model", "query")} == {
+        (each["name"], each["in"]) for each in operation["parameters"]
+    }
