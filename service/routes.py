@@ -134,19 +134,21 @@ async def info(request: Request) -> Response:
 @router.get("/livez")
 async def livez(request: Request) -> Response:
     """Whether every engine moves."""
-    if not all(served.runtime.is_live for served in service_of(request).models.values()):
-        raise Overloaded("an engine does not move", code="not_live")
+    hung = [name for name, served in service_of(request).models.items() if not served.runtime.is_live]
+    if hung:
+        raise Overloaded(f"the engine of {', '.join(hung)} does not move", code="not_live")
     return json_response({"status": "live"})
 
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
     """Whether every model accepts requests."""
-    runtimes = [served.runtime for served in service_of(request).models.values()]
-    if any(runtime.draining for runtime in runtimes):
+    runtimes = {name: served.runtime for name, served in service_of(request).models.items()}
+    if any(runtime.draining for runtime in runtimes.values()):
         raise Draining("the server is stopping")
-    if not all(runtime.is_ready for runtime in runtimes):
-        raise Overloaded("the server is not ready", code="not_ready")
+    missing = [name for name, runtime in runtimes.items() if not runtime.is_ready]
+    if missing:
+        raise Overloaded(f"{', '.join(missing)} cannot take requests", code="not_ready")
     return json_response({"status": "ready"})
 
 

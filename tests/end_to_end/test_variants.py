@@ -76,7 +76,7 @@ def client(live: Live) -> Iterator[openai.OpenAI]:
 
 
 def question_of(question: str) -> dict[str, Any]:
-    return {"prompt": TEXT, "max_new_tokens": 16, **QUESTIONS[question]}
+    return {"prompt": TEXT, "max_new_tokens": 10, **QUESTIONS[question]}
 
 
 def generate(live: Live, **fields: Any) -> Answer:
@@ -100,7 +100,7 @@ def busy(live: Live, *models: str) -> Iterator[None]:
 
     def ask(model: str) -> None:
         for seed in itertools.count():
-            generate(live, model=model, prompt=TEXT, max_new_tokens=50, num_return=2, seed=seed, use_cache=False)
+            generate(live, model=model, prompt=TEXT, max_new_tokens=30, num_return=2, seed=seed, use_cache=False)
             if over.is_set():
                 return
 

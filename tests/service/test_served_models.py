@@ -187,6 +187,7 @@ def test_the_server_is_ready_only_when_every_model_is(both: Both) -> None:
     answer = both.client.get("/readyz")
 
     assert (503, "not_ready") == (answer.status, answer.error["code"])
+    assert "small cannot take requests" == answer.error["message"]
 
 
 def test_the_server_is_live_only_while_every_engine_is(both: Both) -> None:
@@ -196,6 +197,7 @@ def test_the_server_is_live_only_while_every_engine_is(both: Both) -> None:
     answer = both.client.get("/livez")
 
     assert (503, "not_live") == (answer.status, answer.error["code"])
+    assert "the engine of small does not move" == answer.error["message"]
 
 
 def test_the_server_drains_as_soon_as_one_engine_does(both: Both) -> None:
