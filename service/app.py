@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from service import __version__, openai_routes, replay_routes, routes
+from service import __version__, openai_routes, replay_routes, routes, session_routes
 from service.context import Service
 from service.cors import CrossOrigin
 from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
@@ -29,7 +29,7 @@ def create_app(service: Service) -> FastAPI:
     """An application that serves `service`; it starts and stops nothing."""
     app = FastAPI(title="Tane", version=__version__, redirect_slashes=False)
     app.state.service = service
-    routers = (routes.router, replay_routes.router, openai_routes.router)
+    routers = (routes.router, session_routes.router, replay_routes.router, openai_routes.router)
     for router in routers:
         app.include_router(router)
     methods = _methods_by_path(route for router in routers for route in router.routes)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -42,25 +42,37 @@ def generate(request: GenerateFields) -> Call[Response]:
     return Call("POST", "/generate", read_response, {**request})
 
 
-def tokenize(text: str) -> Call[list[int]]:
-    return Call("POST", "/tokenize", lambda answer: list(answer["token_ids"]), {"text": text})
+def tokenize(text: str, model: str | None) -> Call[list[int]]:
+    body = {"text": text, **_chosen(model)}
+    return Call("POST", "/tokenize", lambda answer: list(answer["token_ids"]), body)
 
 
-def detokenize(token_ids: Sequence[int]) -> Call[str]:
-    return Call("POST", "/detokenize", lambda answer: str(answer["text"]), {"token_ids": list(token_ids)})
+def detokenize(token_ids: Sequence[int], model: str | None) -> Call[str]:
+    body = {"token_ids": list(token_ids), **_chosen(model)}
+    return Call("POST", "/detokenize", lambda answer: str(answer["text"]), body)
 
 
-def sessions() -> Call[list[SessionInfo]]:
-    return Call("GET", "/sessions", lambda answer: [known(SessionInfo, one) for one in answer["sessions"]])
+def sessions(model: str | None) -> Call[list[SessionInfo]]:
+    path = "/sessions" + _query(model)
+    return Call("GET", path, lambda answer: [known(SessionInfo, one) for one in answer["sessions"]])
 
 
-def fork(session_id: str, new_session_id: str) -> Call[SessionInfo]:
+def fork(session_id: str, new_session_id: str, model: str | None) -> Call[SessionInfo]:
     path = f"/sessions/{quote(session_id, safe='')}/fork"
-    return Call("POST", path, lambda answer: known(SessionInfo, answer), {"session_id": new_session_id})
+    body = {"session_id": new_session_id, **_chosen(model)}
+    return Call("POST", path, lambda answer: known(SessionInfo, answer), body)
 
 
-def delete_session(session_id: str) -> Call[None]:
-    return Call("DELETE", f"/sessions/{quote(session_id, safe='')}", lambda answer: None)
+def delete_session(session_id: str, model: str | None) -> Call[None]:
+    return Call("DELETE", f"/sessions/{quote(session_id, safe='')}{_query(model)}", lambda answer: None)
+
+
+def _chosen(model: str | None) -> dict[str, str]:
+    return {} if model is None else {"model": model}
+
+
+def _query(model: str | None) -> str:
+    return "" if model is None else f"?{urlencode({'model': model})}"
 
 
 def info() -> Call[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """A small client library: typed calls to a Tane server, blocking or asynchronous.
 
-Knows HTTP; knows nothing of models and of the server's inside. The values are those of `service.answers`.
+Knows HTTP; knows nothing of models and of the server's inside. The values are those of `service.answers`. `model` is
+the name of a served model, and None the main one.
 Always: a call returns what the server answered or raises TaneError; a stream ends in a `Response` or raises.
 """
 
@@ -66,25 +67,25 @@ class TaneClient:
                 yield from reader.feed(piece)
             reader.check_complete()
 
-    def replay(self, record: Mapping[str, Any]) -> Replay:
-        """Run a record again and compare; `record_of(fields, response.raw)` makes one."""
-        return self._answer(replay_call(record))
+    def replay(self, record: Mapping[str, Any], *, model: str | None = None) -> Replay:
+        """Run a record again and compare; `record_of(fields, response.raw)` makes one. None: as whoever answered."""
+        return self._answer(replay_call(record, model))
 
-    def tokenize(self, text: str) -> list[int]:
-        return self._answer(calls.tokenize(text))
+    def tokenize(self, text: str, *, model: str | None = None) -> list[int]:
+        return self._answer(calls.tokenize(text, model))
 
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        return self._answer(calls.detokenize(token_ids))
+    def detokenize(self, token_ids: Sequence[int], *, model: str | None = None) -> str:
+        return self._answer(calls.detokenize(token_ids, model))
 
-    def sessions(self) -> list[SessionInfo]:
-        return self._answer(calls.sessions())
+    def sessions(self, *, model: str | None = None) -> list[SessionInfo]:
+        return self._answer(calls.sessions(model))
 
-    def fork(self, session_id: str, new_session_id: str) -> SessionInfo:
+    def fork(self, session_id: str, new_session_id: str, *, model: str | None = None) -> SessionInfo:
         """A second session that continues from where the first stands."""
-        return self._answer(calls.fork(session_id, new_session_id))
+        return self._answer(calls.fork(session_id, new_session_id, model))
 
-    def delete_session(self, session_id: str) -> None:
-        self._answer(calls.delete_session(session_id))
+    def delete_session(self, session_id: str, *, model: str | None = None) -> None:
+        self._answer(calls.delete_session(session_id, model))
 
     def info(self) -> dict[str, Any]:
         return self._answer(calls.info())
@@ -132,25 +133,25 @@ class AsyncTaneClient:
                         yield item
                 reader.check_complete()
 
-    async def replay(self, record: Mapping[str, Any]) -> Replay:
-        """Run a record again and compare; `record_of(fields, response.raw)` makes one."""
-        return await self._answer(replay_call(record))
+    async def replay(self, record: Mapping[str, Any], *, model: str | None = None) -> Replay:
+        """Run a record again and compare; `record_of(fields, response.raw)` makes one. None: as whoever answered."""
+        return await self._answer(replay_call(record, model))
 
-    async def tokenize(self, text: str) -> list[int]:
-        return await self._answer(calls.tokenize(text))
+    async def tokenize(self, text: str, *, model: str | None = None) -> list[int]:
+        return await self._answer(calls.tokenize(text, model))
 
-    async def detokenize(self, token_ids: Sequence[int]) -> str:
-        return await self._answer(calls.detokenize(token_ids))
+    async def detokenize(self, token_ids: Sequence[int], *, model: str | None = None) -> str:
+        return await self._answer(calls.detokenize(token_ids, model))
 
-    async def sessions(self) -> list[SessionInfo]:
-        return await self._answer(calls.sessions())
+    async def sessions(self, *, model: str | None = None) -> list[SessionInfo]:
+        return await self._answer(calls.sessions(model))
 
-    async def fork(self, session_id: str, new_session_id: str) -> SessionInfo:
+    async def fork(self, session_id: str, new_session_id: str, *, model: str | None = None) -> SessionInfo:
         """A second session that continues from where the first stands."""
-        return await self._answer(calls.fork(session_id, new_session_id))
+        return await self._answer(calls.fork(session_id, new_session_id, model))
 
-    async def delete_session(self, session_id: str) -> None:
-        await self._answer(calls.delete_session(session_id))
+    async def delete_session(self, session_id: str, *, model: str | None = None) -> None:
+        await self._answer(calls.delete_session(session_id, model))
 
     async def info(self) -> dict[str, Any]:
         return await self._answer(calls.info())

@@ -1,9 +1,9 @@
-"""What the door holds: the running engine, the served model as text sees it, settings and metrics.
+"""What the door holds: the served models, each as text sees it and with its running engine, settings and metrics.
 
 Knows names and no behaviour. Always: built once, before the first request, and never changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time
 from typing import Protocol
@@ -13,7 +13,9 @@ from model.config import ModelConfig
 from model.decoding.constraint import CompiledConstraint, ConstraintSpec
 from model.loading.checkpoint import GenerationDefaults
 from service.engine_info import EngineInfo
+from service.errors import NotFound
 from service.metrics import Metrics
+from service.model_report import ModelReport
 from service.request import CommandAnswer, Delta, Failed, Finished, GenerationRequest, SessionCommand
 from service.settings import Settings
 
@@ -87,6 +89,7 @@ class ServedModel:
     config: ModelConfig
     tokenizer: Tokenizer
     constraints: Constraints
+    report: ModelReport
     chat_template: ChatTemplate | None = None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     repeats_bits: bool = True
@@ -105,13 +108,38 @@ class Serving(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """Everything that a route may need."""
+class Served:
+    """A model that answers over HTTP."""
 
     runtime: Runtime
     engine_info: EngineInfo
     model: ServedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Everything that a route may need."""
+
+    models: Mapping[str, Served]
+    """By name, the main one first."""
     settings: Settings
     metrics: Metrics
     started_at: int = field(default_factory=lambda: int(time()))
     """Seconds since 1970."""
+
+    @property
+    def main(self) -> Served:
+        """The model of requests that name none."""
+        return next(iter(self.models.values()))
+
+    def named(self, name: str | None) -> Served:
+        """The model that a request asks for. Raises NotFound."""
+        served = self.main if name is None else self.models.get(name)
+        if served is None:
+            raise unknown_model(self.models)
+        return served
+
+
+def unknown_model(names: Iterable[str]) -> NotFound:
+    """The error of a request for a model other than those of these names."""
+    return NotFound("there is no such model", code="model_not_found", param="model", allowed=list(names))

@@ -18,7 +18,7 @@ from model.tokenizer import UnencodableText
 from service.beam_fields import check_beam_fields
 from service.constraints import compile_constraint
 from service.context import ServedModel
-from service.errors import InvalidField, NotFound
+from service.errors import InvalidField
 from service.request import GenerationRequest
 from service.schemas import GenerateRequest
 from service.supported import GENERATE_VALUES, refuse_unsupported
@@ -50,12 +50,10 @@ def read_generate(
 ) -> Asked:
     """A request without a limit gets `default_new_tokens`, or what is left of the context.
 
-    Raises InvalidField and NotFound.
+    Raises InvalidField. The caller has chosen the model by `body.model`.
     """
     refuse_unsupported(body, GENERATE_VALUES)
     check_beam_fields(body)
-    if body.model not in (None, model.name):
-        raise NotFound("there is no such model", code="model_not_found", param="model", allowed=[model.name])
     _check_tokens(body, model.tokenizer.vocabulary_size)
     if body.max_new_tokens is not None and body.max_new_tokens > context_length:
         raise InvalidField(
@@ -230,7 +228,7 @@ def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) 
     if temperature > 0 and not model.repeats_bits:
         problem = "is available only at temperature 0 on this server's op set"
     elif body.speculation == "draft" and model.draft is None:
-        problem = "needs a server started with --draft"
+        problem = "needs a draft model, which --draft gives the main model"
         allowed = ["off", "prompt_lookup", "auto"]
     else:
         return body.speculation

@@ -12,12 +12,14 @@ from pathlib import Path
 from model.decoding.sampler import Sampler
 from model.kv_cache import PAGE_SIZE
 from model.loading.checkpoint import Checkpoint, ModelFileError
-from model.loading.model import load_model
 from model.runner import ModelRunner
 from service.context import ServedDraft
 from service.draft_model import DraftModel
 from service.op_sets import choose_op_set
 from service.settings import Settings
+
+OpenModel = Callable[[Path], Checkpoint]
+"""Reads and checks the model at a path. Raises ModelFileError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,13 @@ class LoadedDraft:
     make: Callable[[], DraftModel]
 
 
-def load_draft(settings: Settings, target: Checkpoint) -> LoadedDraft | None:
-    """None when no draft model is wanted. Raises ModelFileError."""
+def load_draft(settings: Settings, target: Checkpoint, open_model: OpenModel) -> LoadedDraft | None:
+    """None when no draft model is wanted. The name of a variant means that variant. Raises ModelFileError."""
     if settings.draft is None:
         return None
-    path = Path(settings.draft)
-    checkpoint = load_model(path)
+    is_variant = settings.draft in settings.variants
+    path = settings.variants[settings.draft] if is_variant else Path(settings.draft)
+    checkpoint = open_model(path)
     _check_vocabulary(path, checkpoint, target)
     op_set = choose_op_set(settings, checkpoint)
     page_bytes = op_set.bytes_per_token * PAGE_SIZE
@@ -55,7 +58,8 @@ def load_draft(settings: Settings, target: Checkpoint) -> LoadedDraft | None:
         context_length = checkpoint.config.context_length
         return DraftModel(runner, sampler, page_count=page_count, context_length=context_length, clock=time.monotonic)
 
-    return LoadedDraft(ServedDraft(checkpoint.name, checkpoint.sha256, page_count * page_bytes), make)
+    name = settings.draft if is_variant else checkpoint.name
+    return LoadedDraft(ServedDraft(name, checkpoint.sha256, page_count * page_bytes), make)
 
 
 def _check_vocabulary(path: Path, draft: Checkpoint, target: Checkpoint) -> None:

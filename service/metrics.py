@@ -55,67 +55,69 @@ class TokenRate:
 
 
 class Metrics:
-    """The numbers of one server. `observe` is for the engine thread, the rest for any."""
+    """The numbers of one server: those of its models, and those of HTTP."""
 
-    def __init__(
-        self,
-        *,
-        page_bytes: int,
-        page_count: int,
-        model_info: Mapping[str, str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.registry = CollectorRegistry()
-        self._page_bytes = page_bytes
-        self._rate = TokenRate(clock)
-        Info("tane_model", "The served model and what it runs on.", registry=self.registry).info(dict(model_info))
-        self._add_tokens()
-        self._add_requests()
-        self._add_engine()
-        self._show_pages(free=page_count, idle=0, leased=0)
-
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, registry=self.registry)
-
-    def _labelled(self, name: str, text: str, label: str, values: tuple[str, ...]) -> dict[str, Counter]:
-        counter = Counter(name, text, [label], registry=self.registry)
-        return {value: counter.labels(value) for value in values}
-
-    def _gauges(self, name: str, text: str, values: tuple[str, ...]) -> dict[str, Gauge]:
-        gauge = Gauge(name, text, ["state"], registry=self.registry)
-        return {value: gauge.labels(value) for value in values}
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
-
-    def _add_tokens(self) -> None:
-        self._prompt = self._counter("tane_prompt_tokens", "Prompt tokens of admitted requests, cached included.")
-        self._generated = self._counter("tane_generated_tokens", "Generated tokens.")
-        self._queried = self._counter(
-            "tane_prefix_cache_queried_tokens", "Prompt tokens that the prefix cache was asked for."
-        )
-        self._hit = self._counter("tane_prefix_cache_hit_tokens", "Prompt tokens that the prefix cache held.")
-        self._evicted = self._labelled(
-            "tane_kv_cache_evicted_tokens",
-            "Tokens dropped from the cache.",
-            "reason",
-            get_args(EvictionReason),
-        )
-        self._drafted = self._counter("tane_speculation_drafted_tokens", "Tokens guessed ahead.")
-        self._accepted = self._counter("tane_speculation_accepted_tokens", "Tokens guessed ahead and kept.")
-        Gauge(
-            "tane_tokens_per_second",
-            "Generated tokens per second over the last ten seconds; for people, use rate() of the counter.",
-            registry=self.registry,
-        ).set_function(self._rate.read)
-
-    def _add_requests(self) -> None:
-        self._ended = self._labelled("tane_requests", "Requests that ended.", "outcome", OUTCOMES)
+        self._clock = clock
+        self._families = _Families(self.registry)
         self._http = Counter(
             "tane_http_requests", "HTTP requests answered.", ["route", "status"], registry=self.registry
         )
-        self._active = self._gauges("tane_active_requests", "Unfinished requests.", ("running", "queued"))
-        self._times = {
+
+    def of_model(self, name: str, *, page_bytes: int, page_count: int, about: Mapping[str, str]) -> "ModelMetrics":
+        """The numbers of a model that is served under this name; `about` is what else is told of it."""
+        return ModelMetrics(
+            self._families, name, page_bytes=page_bytes, page_count=page_count, about=about, clock=self._clock
+        )
+
+    def http(self, route: str, status: int) -> None:
+        """Count an answered HTTP request. `route` is a template, never a path as it was sent."""
+        self._http.labels(route, str(status)).inc()
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+class _Families:
+    """The metrics that each model has a series of, or several."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.about = Info("tane_model", "A served model and what it runs on.", ["model"], registry=registry)
+        self._add_tokens()
+        self._add_requests()
+        self._add_engine()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, ["model", *labels], registry=self._registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, ["model", *labels], registry=self._registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(name, text, ["model"], buckets=buckets, registry=self._registry)
+
+    def _add_tokens(self) -> None:
+        self.prompt = self._counter("tane_prompt_tokens", "Prompt tokens of admitted requests, cached included.")
+        self.generated = self._counter("tane_generated_tokens", "Generated tokens.")
+        self.queried = self._counter(
+            "tane_prefix_cache_queried_tokens", "Prompt tokens that the prefix cache was asked for."
+        )
+        self.hit = self._counter("tane_prefix_cache_hit_tokens", "Prompt tokens that the prefix cache held.")
+        self.evicted = self._counter("tane_kv_cache_evicted_tokens", "Tokens dropped from the cache.", "reason")
+        self.drafted = self._counter("tane_speculation_drafted_tokens", "Tokens guessed ahead.")
+        self.accepted = self._counter("tane_speculation_accepted_tokens", "Tokens guessed ahead and kept.")
+        self.rate = self._gauge(
+            "tane_tokens_per_second",
+            "Generated tokens per second over the last ten seconds; for people, use rate() of the counter.",
+        )
+
+    def _add_requests(self) -> None:
+        self.ended = self._counter("tane_requests", "Requests that ended.", "outcome")
+        self.active = self._gauge("tane_active_requests", "Unfinished requests.", "state")
+        self.times = {
             "queue_s": self._histogram("tane_queue_seconds", "Time in the queue.", _SECONDS),
             "time_to_first_token_s": self._histogram(
                 "tane_time_to_first_token_seconds", "From arrival to the first token.", _SECONDS
@@ -127,10 +129,41 @@ class Metrics:
         }
 
     def _add_engine(self) -> None:
-        self._steps = self._counter("tane_engine_steps", "Steps that ran.")
-        self._rows = self._labelled("tane_engine_rows", "Token positions that ran.", "kind", ("prefill", "decode"))
-        self._step_rows = self._histogram("tane_step_rows", "Token positions of one step.", _ROWS)
-        self._pages = self._gauges("tane_kv_cache_bytes", "Memory of the cache by use.", ("leased", "idle", "free"))
+        self.steps = self._counter("tane_engine_steps", "Steps that ran.")
+        self.rows = self._counter("tane_engine_rows", "Token positions that ran.", "kind")
+        self.step_rows = self._histogram("tane_step_rows", "Token positions of one step.", _ROWS)
+        self.pages = self._gauge("tane_kv_cache_bytes", "Memory of the cache by use.", "state")
+
+
+class ModelMetrics:
+    """The numbers of one model. `observe` is for its engine's thread."""
+
+    def __init__(
+        self,
+        families: _Families,
+        name: str,
+        *,
+        page_bytes: int,
+        page_count: int,
+        about: Mapping[str, str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._page_bytes = page_bytes
+        self._rate = TokenRate(clock)
+        families.about.labels(name).info(dict(about))
+        families.rate.labels(name).set_function(self._rate.read)
+        self._prompt, self._generated = families.prompt.labels(name), families.generated.labels(name)
+        self._queried, self._hit = families.queried.labels(name), families.hit.labels(name)
+        self._drafted, self._accepted = families.drafted.labels(name), families.accepted.labels(name)
+        self._steps, self._step_rows = families.steps.labels(name), families.step_rows.labels(name)
+        self._times = {field: histogram.labels(name) for field, histogram in families.times.items()}
+        # A series is there from the start, so that its first count is seen as a growth.
+        self._evicted = {reason: families.evicted.labels(name, reason) for reason in get_args(EvictionReason)}
+        self._ended = {outcome: families.ended.labels(name, outcome) for outcome in OUTCOMES}
+        self._active = {state: families.active.labels(name, state) for state in ("running", "queued")}
+        self._rows = {kind: families.rows.labels(name, kind) for kind in ("prefill", "decode")}
+        self._pages = {state: families.pages.labels(name, state) for state in ("leased", "idle", "free")}
+        self._show_pages(free=page_count, idle=0, leased=0)
 
     def observe(self, report: StepReport) -> None:
         """Count what one step did."""
@@ -163,11 +196,3 @@ class Metrics:
     def _show_pages(self, *, free: int, idle: int, leased: int) -> None:
         for state, pages in (("free", free), ("idle", idle), ("leased", leased)):
             self._pages[state].set(pages * self._page_bytes)
-
-    def http(self, route: str, status: int) -> None:
-        """Count an answered HTTP request. `route` is a template, never a path as it was sent."""
-        self._http.labels(route, str(status)).inc()
-
-    def render(self) -> bytes:
-        """The text that Prometheus reads."""
-        return generate_latest(self.registry)

@@ -47,7 +47,7 @@ class OpenAIAsked:
 
 
 def read_completion(body: CompletionRequest, model: ServedModel, context_length: int, request_id: str) -> OpenAIAsked:
-    """Raises InvalidField and NotFound."""
+    """Raises InvalidField."""
     same = same_as_completion(body)
     with in_words_of(same.names):
         asked = read_generate(same.body, model, context_length, request_id, DEFAULT_COMPLETION_TOKENS)
@@ -55,7 +55,7 @@ def read_completion(body: CompletionRequest, model: ServedModel, context_length:
 
 
 def read_chat(body: ChatRequest, model: ServedModel, context_length: int, request_id: str) -> OpenAIAsked:
-    """Raises InvalidField and NotFound. A chat without a limit may fill the context, as OpenAI's may."""
+    """Raises InvalidField. A chat without a limit may fill the context, as OpenAI's may."""
     same = same_as_chat(body)
     with in_words_of(same.names):
         asked = read_generate(same.body, model, context_length, request_id, context_length)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from time import time
 from typing import Any, ClassVar
 
-from service.context import Service
+from service.context import Serving
 from service.openai_domain import OpenAIAsked
 from service.openai_logprobs import CompletionLogprobs, chat_logprobs
 from service.request import Completion, Delta, Finished, FinishReason
@@ -27,9 +27,9 @@ class OpenAIAnswer(ABC):
     WHOLE: ClassVar[str]
     CHUNK: ClassVar[str]
 
-    def __init__(self, service: Service, what: OpenAIAsked) -> None:
+    def __init__(self, serving: Serving, what: OpenAIAsked) -> None:
         request = what.asked.request
-        self._tokenizer = service.model.tokenizer
+        self._tokenizer = serving.model.tokenizer
         self._with_logprobs = request.parameters.logprobs is not None
         self._sample_count = request.sample_count
         self._include_usage = what.include_usage
@@ -38,8 +38,8 @@ class OpenAIAnswer(ABC):
         self._head = {
             "id": f"{self.ID}-{request.id}",
             "created": int(time()),
-            "model": service.model.name,
-            "system_fingerprint": fingerprint(service.engine_info, constrained=request.constraint is not None),
+            "model": serving.model.name,
+            "system_fingerprint": fingerprint(serving.engine_info, constrained=request.constraint is not None),
             "seed": request.parameters.seed,
         }
 
@@ -96,8 +96,8 @@ class CompletionAnswer(OpenAIAnswer):
 
     ID, WHOLE, CHUNK = "cmpl", "text_completion", "text_completion"
 
-    def __init__(self, service: Service, what: OpenAIAsked) -> None:
-        super().__init__(service, what)
+    def __init__(self, serving: Serving, what: OpenAIAsked) -> None:
+        super().__init__(serving, what)
         self._logprobs = [CompletionLogprobs(self._tokenizer) for _ in range(self._sample_count)]
 
     def _text(self, completion: Completion) -> Json:

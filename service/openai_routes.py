@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 
 from service import sse
-from service.context import ServedModel, Service
-from service.errors import NotFound
+from service.context import Served, ServedModel
 from service.exchange import begin_stream, read_beside, whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
+from service.model_description import described
 from service.openai_domain import OpenAIAsked, in_words_of, read_chat, read_completion
 from service.openai_responses import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
@@ -22,6 +22,19 @@ from service.routes import body_of, documented, json_response, service_of
 from service.schemas import read
 
 router = APIRouter(prefix="/v1")
+
+OUR_FIELDS = (
+    "sha256",
+    "parameters",
+    "bytes",
+    "bits_per_weight",
+    "recipe",
+    "report",
+    "draft",
+    "engine",
+    "reproducibility",
+)
+"""What a listed model has beside OpenAI's fields, as `/info` has it."""
 
 OneBody = TypeVar("OneBody", bound=OpenAIBody)
 Reader = Callable[[OneBody, ServedModel, int, str], OpenAIAsked]
@@ -49,16 +62,16 @@ class OpenAIStream:
 @router.get("/models")
 async def list_models(request: Request) -> Response:
     """The served models."""
-    return json_response({"object": "list", "data": [_model(service_of(request))]})
+    service = service_of(request)
+    models = [_described(served, service.started_at) for served in service.models.values()]
+    return json_response({"object": "list", "data": models})
 
 
 @router.get("/models/{model_id:path}")
 async def describe_model(request: Request, model_id: str) -> Response:
     """One served model."""
     service = service_of(request)
-    if model_id != service.model.name:
-        raise NotFound("there is no such model", code="model_not_found", param="model", allowed=[service.model.name])
-    return json_response(_model(service))
+    return json_response(_described(service.named(model_id), service.started_at))
 
 
 @router.post("/completions", openapi_extra=documented(CompletionRequest))
@@ -79,19 +92,27 @@ async def _answer(
     service = service_of(request)
     request_id = request_id_of(request.scope)
 
-    def asked(raw: bytes) -> OpenAIAsked:
+    def asked(raw: bytes) -> tuple[Served, OpenAIAsked]:
         body = read(kind, parse(raw))
-        return read_body(body, service.model, service.engine_info.context_length, request_id)
+        served = service.named(body.model)
+        return served, read_body(body, served.model, served.engine_info.context_length, request_id)
 
-    what = await read_beside(asked, await body_of(request))
+    served, what = await read_beside(asked, await body_of(request))
     with in_words_of(what.names):
-        ticket = service.runtime.submit(what.asked.request)
-    answer = form(service, what)
+        ticket = served.runtime.submit(what.asked.request)
+    answer = form(served, what)
     if not what.asked.request.streams:
         return json_response(answer.whole(await whole_answer(ticket, request.receive)))
     stream = OpenAIStream(answer)
     return await begin_stream(ticket, request.receive, stream, request_id, service.settings.keep_alive_s)
 
 
-def _model(service: Service) -> dict[str, Any]:
-    return {"id": service.model.name, "object": "model", "created": service.started_at, "owned_by": "tane"}
+def _described(served: Served, created: int) -> dict[str, Any]:
+    about = described(served)
+    return {
+        "id": served.model.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "tane",
+        **{name: about[name] for name in OUR_FIELDS},
+    }

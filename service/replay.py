@@ -29,7 +29,10 @@ NOT_REPLAYED: Mapping[str, Any] = {
     "deadline_ms": None,
     "stream": False,
 }
-"""Fields of a request that must not change its text, and the values that they are replayed with."""
+"""Fields of a request that must not change its text, and the values that they are replayed with.
+
+A model's name changes it, and is kept where that model runs the record.
+"""
 CHANGE_NO_TEXT = {*NOT_REPLAYED, "use_cache"}
 
 

@@ -32,8 +32,8 @@ class Replay:
     raw: Mapping[str, Any]
 
 
-def replay(record: Mapping[str, Any]) -> Call[Replay]:
-    return Call("POST", "/replay", read_replay, record)
+def replay(record: Mapping[str, Any], model: str | None) -> Call[Replay]:
+    return Call("POST", "/replay", read_replay, record if model is None else {**record, "model": model})
 
 
 def read_replay(answer: Mapping[str, Any]) -> Replay:

@@ -1,7 +1,8 @@
 """From a record to the request that runs it again, and from the new answer to what is said about the two.
 
-Knows the schema and the model's limits; runs nothing. Always: the replayed request differs from the recorded one in
-`service.replay.NOT_REPLAYED` alone, and says which of these fields the record gave.
+Knows the schema and the models' limits; runs nothing. Always: the replayed request differs from the recorded one in
+`service.replay.NOT_REPLAYED` alone, and says which of these fields the record gave; a model's name is kept where it
+is the one that runs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -53,14 +54,45 @@ class Replay:
         return {**asdict(verdict), "dropped": self.dropped, "refusal": refusal, "answer": answer}
 
 
-def read_record(value: Any, serving: Serving, request_id: str) -> Replay:
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A checked record. `asked_for` is the model that is to run it, and None leaves that to whoever answered."""
+
+    request: GenerateRequest
+    answer: Answer
+    asked_for: str | None
+
+
+def read_record(value: Any) -> Record:
+    """Raises InvalidField for what is no record; the field is named as it stands in the record."""
+    answer = value.get("answer") if isinstance(value, Mapping) else None
+    has_choices = isinstance(answer, Mapping) and answer.get("choices") is not None
+    body = read(ReplayRequest if has_choices else ReplayOfOne, value)
+    recorded: Answer = value["answer"]
+    if body.request.seed not in (None, recorded["seed"]):
+        raise InvalidField(
+            "request.seed is not the seed of the answer",
+            code="invalid_combination",
+            param="request.seed",
+            allowed={"const": recorded["seed"]},
+        )
+    for index, choice in enumerate(choices_of(recorded)):
+        for name in ("logprobs", "explain"):
+            if choice.get(name) is not None and len(choice[name]) != len(choice["token_ids"]):
+                place = f"answer.choices.{index}.{name}" if has_choices else f"answer.{name}"
+                message = f"{place} must have one entry for each token"
+                raise InvalidField(message, code="invalid_combination", param=place)
+    return Record(body.request, recorded, body.model)
+
+
+def replay_with(record: Record, serving: Serving, request_id: str) -> Replay:
     """The record's request as this model takes it.
 
-    Raises InvalidField for what is no record, and for a request that the recorded model itself, at this version,
-    would not have answered; the field is named as it stands in the record.
+    Raises InvalidField for a request that the recorded model itself, at this version, would not have answered.
     """
-    recorded, body = _checked(value)
-    changed = {name: replayed for name, replayed in NOT_REPLAYED.items() if getattr(body, name) != replayed}
+    recorded, body = record.answer, record.request
+    kept = {"model"} if body.model == serving.model.name else set()
+    changed = {name: value for name, value in NOT_REPLAYED.items() if getattr(body, name) != value and name not in kept}
     body = body.model_copy(update={**changed, "seed": recorded["seed"]})
     info = serving.engine_info
     makers = {
@@ -99,24 +131,3 @@ def within(part: str) -> Iterator[None]:
             param=f"{part}.{error.param}" if error.param else part,
             allowed=error.allowed,
         ) from error
-
-
-def _checked(value: Any) -> tuple[Answer, GenerateRequest]:
-    answer = value.get("answer") if isinstance(value, Mapping) else None
-    has_choices = isinstance(answer, Mapping) and answer.get("choices") is not None
-    body = read(ReplayRequest if has_choices else ReplayOfOne, value)
-    recorded: Answer = value["answer"]
-    if body.request.seed not in (None, recorded["seed"]):
-        raise InvalidField(
-            "request.seed is not the seed of the answer",
-            code="invalid_combination",
-            param="request.seed",
-            allowed={"const": recorded["seed"]},
-        )
-    for index, choice in enumerate(choices_of(recorded)):
-        for name in ("logprobs", "explain"):
-            if choice.get(name) is not None and len(choice[name]) != len(choice["token_ids"]):
-                place = f"answer.choices.{index}.{name}" if has_choices else f"answer.{name}"
-                message = f"{place} must have one entry for each token"
-                raise InvalidField(message, code="invalid_combination", param=place)
-    return recorded, body.request

@@ -6,10 +6,11 @@ Always: a record's request is admitted, queued and cancelled as any request of `
 
 from fastapi import APIRouter, Request, Response
 
+from service.context import Served, Service
 from service.exchange import read_beside, whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
-from service.replay_record import RECORD_DEPTH, Replay, read_record, within
+from service.replay_record import RECORD_DEPTH, Record, Replay, read_record, replay_with, within
 from service.replay_schemas import ReplayOfOne, ReplayRequest
 from service.responses import GenerateAnswer
 from service.routes import body_of, documented, json_response, service_of
@@ -23,16 +24,26 @@ async def replay(request: Request) -> Response:
     service = service_of(request)
     request_id = request_id_of(request.scope)
 
-    def recorded(raw: bytes) -> Replay:
-        return read_record(parse(raw, max_depth=RECORD_DEPTH), service, request_id)
+    def recorded(raw: bytes) -> tuple[Served, Replay]:
+        record = read_record(parse(raw, max_depth=RECORD_DEPTH))
+        served = _model_for(record, service)
+        return served, replay_with(record, served, request_id)
 
     raw = await body_of(request)
-    what = await read_beside(recorded, raw)
+    served, what = await read_beside(recorded, raw)
     if what.asked is None:
         return json_response(what.refused())
     with within("request"):
-        ticket = service.runtime.submit(what.asked.request)
+        ticket = served.runtime.submit(what.asked.request)
     finished = await whole_answer(ticket, request.receive)
-    answer = GenerateAnswer(service, what.asked).whole(finished)
+    answer = GenerateAnswer(served, what.asked).whole(finished)
     # As long as the record is, so long may it take to compare.
     return json_response(await read_beside(lambda _: what.result(answer), raw))
+
+
+def _model_for(record: Record, service: Service) -> Served:
+    """The model that the caller names, else the one that answered, where it is served. Raises NotFound."""
+    answered: str = record.answer["model"]
+    if record.asked_for is None and answered in service.models:
+        return service.models[answered]
+    return service.named(record.asked_for)

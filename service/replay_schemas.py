@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from service.schemas import MAX_SEED, Body, GenerateRequest, Items, TokenId
+from service.schemas import MAX_SEED, Body, GenerateRequest, Items, ModelField, TokenId
 
 
 class Recorded(Body):
@@ -100,9 +100,14 @@ class RecordedSingle(RecordedAnswer, RecordedText):
     """An answer with its one text at the top."""
 
 
-class ReplayRequest(Body):
-    """The body of `POST /replay`: a record."""
+class ReplayRequest(ModelField):
+    """The body of `POST /replay`: a record, and which model is to run it."""
 
+    model: str | None = Field(
+        None,
+        description="A served name.",
+        json_schema_extra={"x-default": "the model that answered, where it is served, else the main model"},
+    )
     request: GenerateRequest = Field(
         description="The body of `POST /generate` as it was sent, with the seed that was used."
     )

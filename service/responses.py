@@ -30,10 +30,10 @@ _FAILURES: Mapping[FailureCode, str] = {
 class GenerateAnswer:
     """The answer to one request of `/generate`, whole or in pieces."""
 
-    def __init__(self, service: Serving, asked: Asked) -> None:
-        self._service = service
+    def __init__(self, serving: Serving, asked: Asked) -> None:
+        self._serving = serving
         self._asked = asked
-        self._tokenizer = service.model.tokenizer
+        self._tokenizer = serving.model.tokenizer
         self._with_logprobs = asked.request.parameters.logprobs is not None
 
     def delta(self, delta: Delta) -> dict[str, Any]:
@@ -42,12 +42,12 @@ class GenerateAnswer:
 
     def whole(self, event: Finished) -> dict[str, Any]:
         """The whole response; several completions stand in `choices`."""
-        info = self._service.engine_info
+        info = self._serving.engine_info
         several = self._asked.request.sample_count > 1
         completions = [self._completion(completion) for completion in event.completions]
         return {
             "id": event.request_id,
-            "model": self._service.model.name,
+            "model": self._serving.model.name,
             **({"choices": completions} if several else _without_index(completions[0])),
             **({} if event.stopped is None else {"stopped": event.stopped}),
             "prompt_logprobs": self._prompt(event.prompt),

@@ -1,37 +1,29 @@
-"""The native routes: generate, tokenize, sessions, information, health and metrics.
+"""The native routes: generate, tokenize, information, health and metrics.
 
 Knows HTTP and where each answer comes from; decides nothing about fields, tokens or the engine.
 Always: a request is accepted or refused before any status line is sent.
 """
 
-import secrets
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from service import __version__, sse
-from service.context import Service
+from service.context import Served, Service
 from service.domain import Asked, check_token_ids, read_generate, text_errors
-from service.errors import Draining, NotFound, Overloaded, SessionBusy, SessionExists
+from service.errors import Draining, InvalidField, Overloaded
 from service.exchange import begin_stream, in_time, read_beside, whole_answer
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
-from service.request import (
-    CommandAnswer,
-    DeleteSession,
-    Delta,
-    DescribeSession,
-    Finished,
-    ForkSession,
-    ListSessions,
-    SessionCommand,
-)
+from service.model_description import described
+from service.request import Delta, Finished
 from service.responses import GenerateAnswer
-from service.schemas import Body, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest, read, schema
+from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, read, schema
 
-NOT_IN_INFO = {"model", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
+NOT_IN_INFO = {"model", "variant", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
 """Settings that are paths and addresses, or that `engine` shows as they took effect."""
+BESIDE_THE_MODEL = ("draft", "engine", "reproducibility")
+"""What `/info` tells of the main model beside `model`."""
 
 router = APIRouter()
 
@@ -46,7 +38,9 @@ def service_of(request: Request) -> Service:
 
 
 async def body_of(request: Request) -> bytes:
-    """The raw body. Raises what `read_body` raises, and RequestTimeout."""
+    """The raw body. Raises what `read_body` raises, RequestTimeout, and InvalidField for a model named elsewhere."""
+    if "model" in request.query_params:
+        raise InvalidField("model stands in the body of this route, not in the query", param="model")
     limit = service_of(request).settings.max_body_bytes
     return await in_time(read_body(request.headers, request.receive, limit))
 
@@ -77,13 +71,14 @@ async def generate(request: Request) -> Response:
     service = service_of(request)
     request_id = request_id_of(request.scope)
 
-    def asked(raw: bytes) -> Asked:
+    def asked(raw: bytes) -> tuple[Served, Asked]:
         body = read(GenerateRequest, parse(raw))
-        return read_generate(body, service.model, service.engine_info.context_length, request_id)
+        served = service.named(body.model)
+        return served, read_generate(body, served.model, served.engine_info.context_length, request_id)
 
-    what = await read_beside(asked, await body_of(request))
-    ticket = service.runtime.submit(what.request)
-    answer = GenerateAnswer(service, what)
+    served, what = await read_beside(asked, await body_of(request))
+    ticket = served.runtime.submit(what.request)
+    answer = GenerateAnswer(served, what)
     if not what.request.streams:
         return json_response(answer.whole(await whole_answer(ticket, request.receive)))
     form = GenerateStream(answer)
@@ -93,10 +88,11 @@ async def generate(request: Request) -> Response:
 @router.post("/tokenize", openapi_extra=documented(TokenizeRequest))
 async def tokenize(request: Request) -> Response:
     """The token ids of a text."""
-    tokenizer = service_of(request).model.tokenizer
+    service = service_of(request)
 
     def encode(raw: bytes) -> list[int]:
         body = read(TokenizeRequest, parse(raw))
+        tokenizer = service.named(body.model).model.tokenizer
         with text_errors("text"):
             return tokenizer.encode(body.text)
 
@@ -106,86 +102,53 @@ async def tokenize(request: Request) -> Response:
 @router.post("/detokenize", openapi_extra=documented(DetokenizeRequest))
 async def detokenize(request: Request) -> Response:
     """The text of token ids."""
-    tokenizer = service_of(request).model.tokenizer
+    service = service_of(request)
 
     def decode(raw: bytes) -> str:
         body = read(DetokenizeRequest, parse(raw))
+        tokenizer = service.named(body.model).model.tokenizer
         check_token_ids("token_ids", body.token_ids, tokenizer.vocabulary_size)
         return tokenizer.decode(body.token_ids)
 
     return json_response({"text": await read_beside(decode, await body_of(request))})
 
 
-@router.get("/sessions")
-async def list_sessions(request: Request) -> Response:
-    """Every session, longest unused first."""
-    answer = await _command(request, ListSessions(_command_id()))
-    return json_response({"sessions": [asdict(session) for session in answer.sessions]})
-
-
-@router.get("/sessions/{session_id}")
-async def describe_session(request: Request, session_id: str) -> Response:
-    """One session."""
-    return json_response(_only(await _command(request, DescribeSession(_command_id(), session_id))))
-
-
-@router.delete("/sessions/{session_id}", status_code=204)
-async def delete_session(request: Request, session_id: str) -> Response:
-    """Forget a session and what the cache holds of it alone."""
-    await _command(request, DeleteSession(_command_id(), session_id))
-    return Response(status_code=204)
-
-
-@router.post("/sessions/{session_id}/fork", status_code=201, openapi_extra=documented(ForkRequest))
-async def fork_session(request: Request, session_id: str) -> Response:
-    """A second session that stands where the first one stands."""
-    body = read(ForkRequest, parse(await body_of(request)))
-    answer = await _command(request, ForkSession(_command_id(), session_id, body.session_id))
-    return json_response(_only(answer), 201)
-
-
 @router.get("/info")
 async def info(request: Request) -> Response:
-    """The model, the engine and the limits of this server."""
+    """The models, their engines and the limits of this server; what stands at the top is of the main one."""
     service = service_of(request)
-    model, settings = service.model, service.settings
-    engine = asdict(service.engine_info)
-    reproducibility = {"level": engine.pop("reproducibility_level"), "fingerprint": engine.pop("fingerprint")}
+    models = [described(served) for served in service.models.values()]
+    main = models[0]
     return json_response(
         {
             "name": "tane",
             "version": __version__,
-            "model": {
-                "name": model.name,
-                "sha256": model.sha256,
-                "chat": model.chat_template is not None,
-                "config": asdict(model.config),
-                "defaults": asdict(model.defaults),
-            },
-            "draft": None if model.draft is None else asdict(model.draft),
-            "engine": engine,
-            "reproducibility": reproducibility,
-            "settings": settings.model_dump(exclude=NOT_IN_INFO),
+            "model": {name: value for name, value in main.items() if name not in BESIDE_THE_MODEL},
+            **{name: main[name] for name in BESIDE_THE_MODEL},
+            "models": models,
+            "settings": service.settings.model_dump(exclude=NOT_IN_INFO),
         }
     )
 
 
 @router.get("/livez")
 async def livez(request: Request) -> Response:
-    """Whether the engine moves."""
-    if not service_of(request).runtime.is_live:
-        raise Overloaded("the engine does not move", code="not_live")
+    """Whether every engine moves."""
+    hung = [name for name, served in service_of(request).models.items() if not served.runtime.is_live]
+    if hung:
+        raise Overloaded(f"the engine of {', '.join(hung)} does not move", code="not_live")
     return json_response({"status": "live"})
 
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Whether requests are accepted."""
-    runtime = service_of(request).runtime
-    if runtime.draining:
+    """Whether every model accepts requests."""
+    runtimes = {name: served.runtime for name, served in service_of(request).models.items()}
+    if any(runtime.draining for runtime in runtimes.values()):
         raise Draining("the server is stopping")
-    if not runtime.is_ready:
-        raise Overloaded("the server is not ready", code="not_ready")
+    missing = [name for name, runtime in runtimes.items() if not runtime.is_ready]
+    if missing:
+        raise Overloaded(f"{', '.join(missing)} cannot take requests", code="not_ready")
     return json_response({"status": "ready"})
 
 
@@ -193,25 +156,3 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """The numbers for Prometheus."""
     return Response(service_of(request).metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _command_id() -> str:
-    return secrets.token_hex(16)
-
-
-async def _command(request: Request, command: SessionCommand) -> CommandAnswer:
-    answer = await service_of(request).runtime.command(command)
-    match answer.problem:
-        case None:
-            return answer
-        case "session_not_found":
-            raise NotFound("there is no such session", code="session_not_found", param="session_id")
-        case "session_busy":
-            raise SessionBusy("the session is generating; try again when it has ended", param="session_id")
-        case "session_exists":
-            raise SessionExists("there is a session of that name already", param="session_id")
-
-
-def _only(answer: CommandAnswer) -> dict[str, Any]:
-    (session,) = answer.sessions
-    return asdict(session)

@@ -85,14 +85,19 @@ class PromptFields(Body):
     )
 
 
-class DecodingFields(Body):
-    """Fields that have the same name and meaning on every route that generates."""
+class ModelField(Body):
+    """Which of the served models is asked."""
 
     model: str | None = Field(
         None,
         description="A served name, as `GET /v1/models` lists them.",
-        json_schema_extra={"x-default": "the served model"},
+        json_schema_extra={"x-default": "the main model"},
     )
+
+
+class DecodingFields(ModelField):
+    """Fields that have the same name and meaning on every route that generates."""
+
     max_new_tokens: NewTokens | None = Field(
         None,
         description="Most tokens to generate. When given, the prompt and it must fit the context.",
@@ -191,19 +196,19 @@ class GenerateRequest(DecodingFields, PromptFields):
     )
 
 
-class TokenizeRequest(Body):
+class TokenizeRequest(ModelField):
     """The body of `POST /tokenize`."""
 
     text: str = Field(description="The text to encode, text only.")
 
 
-class DetokenizeRequest(Body):
+class DetokenizeRequest(ModelField):
     """The body of `POST /detokenize`."""
 
     token_ids: Items[TokenId] = Field(description="The ids to decode; control tokens are written out.")
 
 
-class ForkRequest(Body):
+class ForkRequest(ModelField):
     """The body of `POST /sessions/{session_id}/fork`."""
 
     session_id: SessionId = Field(description="The name of the new session.")

@@ -9,6 +9,7 @@ import errno
 import logging
 import signal
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -27,22 +28,23 @@ CLOSE_S = 5
 
 
 class DrainingServer(uvicorn.Server):
-    """Turns the first signal into a drain and the second into an exit."""
+    """Turns the first signal into a drain of every engine and the second into an exit."""
 
-    def __init__(self, config: uvicorn.Config, runtime: Runtime, drain_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, runtimes: Sequence[Runtime], drain_s: float) -> None:
         super().__init__(config)
-        self._runtime = runtime
+        self._runtimes = runtimes
         self._drain_s = drain_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
 
     async def serve_until_drained(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._runtime.start()
         try:
+            for runtime in self._runtimes:
+                runtime.start()
             await self.serve()
         finally:
-            await self._runtime.stop()
+            await self._stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called inside the signal handler, so it only hands over to the loop."""
@@ -58,9 +60,12 @@ class DrainingServer(uvicorn.Server):
         self._drain = asyncio.create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
-        await self._runtime.drain(self._drain_s)
-        await self._runtime.stop()
+        await asyncio.gather(*(runtime.drain(self._drain_s) for runtime in self._runtimes))
+        await self._stop()
         self.should_exit = True
+
+    async def _stop(self) -> None:
+        await asyncio.gather(*(runtime.stop() for runtime in self._runtimes))
 
 
 def address_problem(settings: Settings) -> str | None:
@@ -87,11 +92,17 @@ def _try_address(family: int, address: Any, *, is_only: bool) -> None:
             raise
 
 
+def runtimes_of(service: Service) -> list[Runtime]:
+    """The engines to start and stop. Raises TypeError for a service whose engines are not its own."""
+    runtimes = [served.runtime for served in service.models.values() if isinstance(served.runtime, Runtime)]
+    if len(runtimes) < len(service.models):
+        raise TypeError("only a service with engines of its own can be served")
+    return runtimes
+
+
 def run_server(service: Service, settings: Settings) -> int:
     """Serve until a signal ends it; answers the process's exit code."""
-    runtime = service.runtime
-    if not isinstance(runtime, Runtime):
-        raise TypeError("only a service with an engine of its own can be served")
+    runtimes = runtimes_of(service)
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s:     %(message)s")
     config = uvicorn.Config(
         create_app(service),
@@ -104,7 +115,7 @@ def run_server(service: Service, settings: Settings) -> int:
         server_header=False,
         timeout_graceful_shutdown=CLOSE_S,
     )
-    server = DrainingServer(config, runtime, settings.drain_s)
+    server = DrainingServer(config, runtimes, settings.drain_s)
     # uvicorn leaves by SystemExit when it cannot listen, and has said why.
     with suppress(SystemExit):
         asyncio.run(server.serve_until_drained())

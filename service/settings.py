@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 PREFIX = "TANE_"
+VARIANT = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
 ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?")
 """As browsers write one: in lower case, without a path."""
 
@@ -61,8 +62,30 @@ def _check_origin(value: str) -> str:
     return value
 
 
+def _check_variant(value: str) -> str:
+    if not VARIANT.fullmatch(value):
+        raise ValueError("not NAME=PATH")
+    return value
+
+
+def _check_names(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len({value.partition("=")[0] for value in values}) < len(values):
+        raise ValueError("a name stands twice")
+    return values
+
+
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], BeforeValidator(_separate)]
-"""In the environment they are separated by spaces."""
+"""In the environment they are separated by spaces, and so are variants."""
+Variants = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_variant)], ...],
+    BeforeValidator(_separate),
+    AfterValidator(_check_names),
+]
+REPEATED: Mapping[str, tuple[str, str]] = {
+    "variant": ("NAME=PATH", "NAME=PATH, each NAME once and of 1 to 64 letters, digits, '.', '_' and '-'"),
+    "cors_origin": ("ORIGIN", "* or like https://example.org"),
+}
+"""Of options that may be given several times: what stands for a value, and what it may be."""
 
 
 class Settings(BaseModel):
@@ -76,12 +99,18 @@ class Settings(BaseModel):
         default=None,
         description="A GGUF file or a compressed model's folder; without it the default model, pulled when missing.",
     )
+    variant: Variants = Field(
+        default=(),
+        description="A model to serve beside the main one under this name, which requests choose as `model`: a GGUF "
+        "file or a compressed model's folder. It has its own engine, sessions and cache; may be given several times.",
+    )
     cache_folder: str | None = Field(
         default=None, description="Where the default model is kept; default: tane in the user's cache folder."
     )
     draft: str | None = Field(
         default=None,
-        description="A smaller model with the same vocabulary, as a file or a folder, to guess tokens ahead.",
+        description="A smaller model with the same vocabulary to guess tokens ahead for the main one: a file, a "
+        "folder, or the name of a variant.",
     )
     draft_cache_bytes: int = Field(
         default=1 << 28, ge=1 << 20, description="Memory for the draft model's cached keys and values."
@@ -100,14 +129,17 @@ class Settings(BaseModel):
         default="int8", description="Form in which the native op set loads weights that it cannot keep as stored."
     )
     threads: int | None = Field(default=None, ge=1, description="Threads for arithmetic; default: the usable cores.")
-    kv_cache_bytes: int = Field(default=1 << 30, ge=1 << 20, description="Memory for cached keys and values.")
+    kv_cache_bytes: int = Field(
+        default=1 << 30, ge=1 << 20, description="Memory for cached keys and values, for each model."
+    )
     max_queue_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="Most tokens that unfinished requests may reserve together; default: eight times the cache.",
+        description="Most tokens that unfinished requests of a model may reserve together; default: eight times its "
+        "cache.",
     )
     max_sessions: int = Field(
-        default=1024, ge=1, description="Most sessions; past it the one longest unused is forgotten."
+        default=1024, ge=1, description="Most sessions of a model; past it the one longest unused is forgotten."
     )
     session_ttl_s: float = Field(
         default=3600.0, gt=0, description="Seconds after which an unused session is forgotten."
@@ -128,6 +160,11 @@ class Settings(BaseModel):
     def models_folder(self) -> Path | None:
         """Where the default model is kept, when that is not the usual place."""
         return None if self.cache_folder is None else Path(self.cache_folder)
+
+    @property
+    def variants(self) -> dict[str, Path]:
+        """Where each model beside the main one lies, by the name that it is served under."""
+        return {name: Path(path) for name, _, path in (value.partition("=") for value in self.variant)}
 
     @classmethod
     def options(cls) -> dict[str, Option]:
@@ -169,7 +206,8 @@ _NOUNS = {int: "a whole number", float: "a number", str: "text"}
 def _option(name: str, field: FieldInfo) -> Option:
     kind: Any = field.annotation
     if get_origin(kind) is tuple:
-        return Option(name, field.description or "", "* or like https://example.org", field.default, "ORIGIN", True)
+        metavar, allowed = REPEATED[name]
+        return Option(name, field.description or "", allowed, field.default, metavar, True)
     if isinstance(kind, UnionType):
         kind = next(part for part in get_args(kind) if part is not type(None))
     choices = get_args(kind) if get_origin(kind) is Literal else ()

@@ -6,11 +6,13 @@ Always: what cannot work fails here, with one line that says why, and never at a
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from model.chat import ChatTemplate
+from model.chat import ChatTemplate, ChatTemplateError
 from model.decoding.sampler import Sampler
 from model.decoding.transcript import Transcript
 from model.kv_cache import PAGE_SIZE
@@ -21,13 +23,14 @@ from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
 from service.constraints import ConstraintCache
-from service.context import ServedModel, Service
-from service.draft_loading import LoadedDraft, load_draft
+from service.context import Served, ServedModel, Service
+from service.draft_loading import LoadedDraft, OpenModel, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
 from service.exchange import worker_lock
 from service.metrics import Metrics
+from service.model_report import report_on
 from service.op_sets import ChosenOpSet, choose_op_set
 from service.request import GenerationRequest, RequestEvent
 from service.runtime import Runtime
@@ -52,20 +55,69 @@ class Loaded:
 
 
 def load(settings: Settings, *, progress: Progress | None = None, make_budget: MakeBudget = StepBudget) -> Loaded:
-    """Load the model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
-    path = Path(settings.model) if settings.model is not None else pull(progress, folder=settings.models_folder)
-    checkpoint = load_model(path)
+    """Load the main model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
+    checkpoint = load_model(_main_path(settings, progress))
+    draft = load_draft(settings, checkpoint, load_model)
+    return _loaded(settings, checkpoint, checkpoint.name, draft=draft, make_budget=make_budget)
+
+
+def load_all(
+    settings: Settings, *, progress: Progress | None = None, open_model: OpenModel = load_model
+) -> list[Loaded]:
+    """Load the main model and the variants after it. Raises ModelFileError and PullError.
+
+    Every file is read and checked once, however often it is named, and before the first engine is built.
+    """
+    open_once = cache(open_model)
+    main = open_once(_main_path(settings, progress))
+    checkpoints = {name: _open_variant(name, path, main.name, open_once) for name, path in settings.variants.items()}
+    loaded = [_loaded(settings, main, main.name, draft=load_draft(settings, main, open_once))]
+    for name, checkpoint in checkpoints.items():
+        with _naming(name):
+            loaded.append(_loaded(settings, checkpoint, name))
+    return loaded
+
+
+def _main_path(settings: Settings, progress: Progress | None) -> Path:
+    return Path(settings.model) if settings.model is not None else pull(progress, folder=settings.models_folder)
+
+
+def _open_variant(name: str, path: Path, main_name: str, open_model: OpenModel) -> Checkpoint:
+    with _naming(name):
+        if name == main_name:
+            raise ModelFileError("the main model has that name; choose another")
+        return open_model(path)
+
+
+@contextmanager
+def _naming(variant: str) -> Iterator[None]:
+    """Say of which variant an error speaks."""
+    try:
+        yield
+    except (ModelFileError, ChatTemplateError) as error:
+        raise ModelFileError(f"--variant {variant}: {error}") from error
+
+
+def _loaded(
+    settings: Settings,
+    checkpoint: Checkpoint,
+    name: str,
+    *,
+    draft: LoadedDraft | None = None,
+    make_budget: MakeBudget = StepBudget,
+) -> Loaded:
+    """An engine for the model, which is served under this name."""
     tokenizer = Tokenizer(checkpoint.vocabulary)
     op_set = choose_op_set(settings, checkpoint)
-    draft = load_draft(settings, checkpoint)
     info = _engine_info(settings, checkpoint, op_set)
     template = checkpoint.chat_template
     model = ServedModel(
-        name=checkpoint.name,
+        name=name,
         sha256=checkpoint.sha256,
         config=checkpoint.config,
         tokenizer=tokenizer,
         constraints=ConstraintCache(tokenizer, make_lock=worker_lock),
+        report=report_on(checkpoint),
         chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
         defaults=checkpoint.defaults,
         repeats_bits=op_set.reproducibility_level == "bitwise",
@@ -77,13 +129,19 @@ def load(settings: Settings, *, progress: Progress | None = None, make_budget: M
 
 
 def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:
-    """Everything behind the door; the runtime is not started yet. Raises ModelFileError and PullError."""
-    loaded = load(settings, progress=progress)
+    """Everything behind the door; no runtime is started yet. Raises ModelFileError and PullError."""
+    metrics = Metrics()
+    served = [_served(settings, loaded, metrics) for loaded in load_all(settings, progress=progress)]
+    return Service({each.model.name: each for each in served}, settings, metrics)
+
+
+def _served(settings: Settings, loaded: Loaded, metrics: Metrics) -> Served:
     info = loaded.info
-    metrics = Metrics(
+    numbers = metrics.of_model(
+        loaded.model.name,
         page_bytes=info.page_bytes,
         page_count=info.page_count,
-        model_info={"model": loaded.model.name, "engine": info.engine, "fingerprint": info.fingerprint},
+        about={"engine": info.engine, "fingerprint": info.fingerprint},
     )
     ledger = Ledger(
         page_count=info.page_count,
@@ -91,8 +149,7 @@ def build_service(settings: Settings, *, progress: Progress | None = None) -> Se
         max_sessions=settings.max_sessions,
         clock=time.monotonic,
     )
-    runtime = Runtime(loaded.engine, ledger, on_report=metrics.observe)
-    return Service(runtime=runtime, engine_info=info, model=loaded.model, settings=settings, metrics=metrics)
+    return Served(Runtime(loaded.engine, ledger, on_report=numbers.observe), info, loaded.model)
 
 
 class LocalGenerator:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -74,11 +75,13 @@ def grids_for(source: Checkpoint, **form: object) -> dict[str, Weights]:
     }
 
 
-def write_artefact(folder: Path, source: Checkpoint, weights: Mapping[str, Weights]) -> Path:
+def write_artefact(
+    folder: Path, source: Checkpoint, weights: Mapping[str, Weights], *, report: Mapping[str, Any] | None = None
+) -> Path:
     writer = ArtefactWriter(folder, RECIPE, source)
     for name, each in weights.items():
         writer.put(name, each)
-    return writer.finish(source.config, "tiny-compressed")
+    return writer.finish(source.config, "tiny-compressed", report)
 
 
 def dequantised(weights: Weights) -> NDArray[np.float32]:

@@ -15,11 +15,12 @@ from model.decoding.params import TokenLogprob
 from model.loading.checkpoint import GenerationDefaults
 from model.tokenizer import Tokenizer
 from service.constraints import ConstraintCache
-from service.context import ServedModel, Service
+from service.context import Served, ServedModel, Service
 from service.engine_info import EngineInfo
 from service.errors import ServiceError
 from service.exchange import worker_lock
-from service.metrics import Metrics
+from service.metrics import Metrics, ModelMetrics
+from service.model_report import ModelReport
 from service.request import (
     CacheReport,
     CommandAnswer,
@@ -223,22 +224,29 @@ MODEL = ServedModel(
     ),
     tokenizer=TOKENIZER,
     constraints=ConstraintCache(TOKENIZER, make_lock=worker_lock),
+    report=ModelReport(parameters=1000, bytes=625, bits_per_weight=5.0, recipe=None, report=None),
     chat_template=ChatTemplate(CHAT, TOKENIZER),
     defaults=GenerationDefaults(temperature=0.2, top_p=0.9),
 )
 
 
-def make_metrics() -> Metrics:
-    return Metrics(page_bytes=ENGINE_INFO.page_bytes, page_count=ENGINE_INFO.page_count, model_info={"name": "tiny"})
+def make_metrics(*names: str) -> tuple[Metrics, dict[str, ModelMetrics]]:
+    """Metrics of a server of these models, or of the one named `tiny`, and what each model counts."""
+    metrics = Metrics()
+    numbers = {"page_bytes": ENGINE_INFO.page_bytes, "page_count": ENGINE_INFO.page_count}
+    models = {name: metrics.of_model(name, **numbers, about={"engine": "fake"}) for name in names or ("tiny",)}
+    return metrics, models
 
 
 def make_service(
-    runtime: FakeRuntime | None = None, *, model: ServedModel = MODEL, settings: Settings | None = None
+    runtime: FakeRuntime | None = None,
+    *,
+    model: ServedModel = MODEL,
+    engine_info: EngineInfo = ENGINE_INFO,
+    settings: Settings | None = None,
+    variants: Sequence[Served] = (),
 ) -> Service:
-    return Service(
-        runtime=runtime or FakeRuntime(),
-        engine_info=ENGINE_INFO,
-        model=model,
-        settings=settings or Settings(),
-        metrics=make_metrics(),
-    )
+    """A service of one model, and of variants beside it."""
+    served = [Served(runtime or FakeRuntime(), engine_info, model), *variants]
+    metrics, _ = make_metrics(*(each.model.name for each in served))
+    return Service({each.model.name: each for each in served}, settings or Settings(), metrics)

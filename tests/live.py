@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.app import create_app
 from service.context import Service
-from service.runtime import Runtime
-from service.server import DrainingServer
+from service.server import DrainingServer, runtimes_of
 from service.settings import Settings
 from service.startup import build_service
 
@@ -29,13 +28,17 @@ class Live:
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=60)
 
-    def samples(self) -> dict[str, float]:
-        """Every sample of /metrics by its name, followed by its labels' values."""
+    def samples(self, model: str | None = None) -> dict[str, float]:
+        """Every sample of /metrics of this model or the main one by its name, followed by its other labels' values."""
         text = httpx.get(f"{self.url}/metrics").text
+        name = model or self.service.main.model.name
         return {
-            " ".join((sample.name, *sample.labels.values())): sample.value
+            " ".join(
+                (sample.name, *(value for label, value in sample.labels.items() if label != "model"))
+            ): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
+            if sample.labels.get("model", name) == name
         }
 
     def wait_until_idle(self) -> None:
@@ -51,10 +54,8 @@ class Live:
 def live_server(settings: Settings) -> Iterator[Live]:
     """Serve on a free port until the block ends."""
     service = build_service(settings)
-    runtime = service.runtime
-    assert isinstance(runtime, Runtime)
     config = uvicorn.Config(create_app(service), port=0, log_level="error", lifespan="off", ws="none")
-    server = DrainingServer(config, runtime, drain_s=5)
+    server = DrainingServer(config, runtimes_of(service), drain_s=5)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve_until_drained()), daemon=True)
     thread.start()
     try:

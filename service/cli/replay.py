@@ -177,10 +177,14 @@ def _local(flags: Mapping[str, Any]) -> "Iterator[Run]":
 
 def replay_locally(record: Any, generator: "LocalGenerator") -> Mapping[str, Any]:
     """What a server with this model would answer. Raises ServiceError."""
-    from service.replay_record import read_record, within
+    from service.context import unknown_model
+    from service.replay_record import read_record, replay_with, within
     from service.responses import GenerateAnswer
 
-    what = read_record(record, generator, secrets.token_hex(16))
+    checked = read_record(record)
+    if checked.asked_for not in (None, generator.model.name):
+        raise unknown_model([generator.model.name])
+    what = replay_with(checked, generator, secrets.token_hex(16))
     if what.asked is None:
         return what.refused()
     with within("request"):

@@ -9,7 +9,7 @@ from service.cli.loading import model_errors, read_settings
 from service.cli.options import settings_options
 
 if TYPE_CHECKING:
-    from service.context import Service
+    from service.context import Served, Service
     from service.settings import Settings
 
 EVERY_ADDRESS = ("0.0.0.0", "::")
@@ -19,16 +19,19 @@ EXAMPLE = '{"prompt": "The capital of France is", "temperature": 0, "max_new_tok
 @click.command()
 @settings_options()
 def serve(**flags: Any) -> None:
-    """Serve a model over HTTP.
+    """Serve a model over HTTP, and variants beside it.
 
-    Without --model the default model is served, and pulled when it is missing. SIGTERM and Ctrl-C let running
-    requests finish, for at most --drain-s seconds; a second one ends at once. Each option is also an environment
-    variable: --kv-cache-bytes is TANE_KV_CACHE_BYTES; the option wins.
+    Without --model the default model is served, and pulled when it is missing. Requests choose a --variant by its name
+    as `model`; each has an engine of its own, so every limit of memory, queue and sessions holds for each. SIGTERM and
+    Ctrl-C let running requests finish, for at most --drain-s seconds; a second one ends at once. Each option is also an
+    environment variable: --kv-cache-bytes is TANE_KV_CACHE_BYTES, and values of one that repeats are separated by
+    spaces; the option wins.
 
     \b
     Examples:
       tane serve
       tane serve --host 0.0.0.0 --port 9000 --threads 4
+      tane serve --variant small=./small-gptq-4bit --variant half=./half.gguf --draft small
       TANE_MODEL=./other.gguf tane serve
     """
     settings = read_settings(flags)
@@ -46,11 +49,13 @@ def serve(**flags: Any) -> None:
 
 def banner(service: "Service", settings: "Settings") -> list[str]:
     """What is served where, and a line to try it with."""
-    info, model = service.engine_info, service.model
+    main, *variants = service.models.values()
+    info, model = main.engine_info, main.model
     tokens = info.page_count * info.page_size
     address = address_of(settings)
     lines = [
         f"model   {model.name}, {model.config.context_length} tokens of context",
+        *(_variant_line(variant) for variant in variants),
         f"engine  {info.engine}, answers repeat {info.reproducibility_level.replace('_', ' ')}",
         *(
             [f"draft   {model.draft.name}, {model.draft.kv_cache_bytes / 2**20:.0f} MiB of cache"]
@@ -63,6 +68,16 @@ def banner(service: "Service", settings: "Settings") -> list[str]:
     if address:
         lines.append(f"try     curl {address}/generate -H 'content-type: application/json' -d '{EXAMPLE}'")
     return lines
+
+
+def _variant_line(variant: "Served") -> str:
+    model, report = variant.model, variant.model.report
+    recipe = f"{report.recipe}, " if report.recipe else ""
+    return (
+        f"variant {model.name}, {recipe}{report.bits_per_weight:.2f} bits a weight, {report.bytes / 2**20:.0f} MiB of "
+        f"weights, {model.config.context_length} tokens of context, "
+        f"{variant.engine_info.kv_cache_bytes / 2**20:.0f} MiB of cache"
+    )
 
 
 def address_of(settings: "Settings") -> str | None:

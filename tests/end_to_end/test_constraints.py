@@ -119,7 +119,7 @@ def test_guessing_ahead_changes_no_constrained_text(live: Live) -> None:
     ahead = generated(live, **asked, speculation="prompt_lookup")
 
     assert (off["text"], off["token_ids"]) == (ahead["text"], ahead["token_ids"])
-    if live.service.engine_info.engine == "native":
+    if live.service.main.engine_info.engine == "native":
         assert off["logprobs"] == ahead["logprobs"]
 
 

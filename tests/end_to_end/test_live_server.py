@@ -189,7 +189,7 @@ def test_the_books_balance_over_a_mixed_load(live: Live, monkeypatch: pytest.Mon
     assert grown("tane_generated_tokens_total") == sum(usage.generated_tokens for usage in usages)
     assert after["tane_kv_cache_bytes leased"] == 0
     assert sum(after[f"tane_kv_cache_bytes {state}"] for state in ("free", "idle", "leased")) == (
-        live.service.engine_info.kv_cache_bytes
+        live.service.main.engine_info.kv_cache_bytes
     )
     assert grown("tane_requests_total engine_failed") == 0
 

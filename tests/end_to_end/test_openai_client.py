@@ -73,7 +73,7 @@ def test_token_ids_are_a_prompt(live: Live, client: openai.OpenAI) -> None:
 def test_the_fingerprint_is_the_engines(live: Live, client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(messages=MESSAGES, **SAMPLED)
 
-    assert live.service.engine_info.fingerprint == answer.system_fingerprint
+    assert live.service.main.engine_info.fingerprint == answer.system_fingerprint
 
 
 def test_a_streamed_completion_is_the_whole_one(client: openai.OpenAI) -> None:

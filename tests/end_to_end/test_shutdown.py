@@ -65,7 +65,7 @@ def streaming(url: str, body: dict[str, object]) -> Iterator[list[str]]:
     reader.start()
     assert first.wait(20)
     yield lines
-    reader.join(timeout=30)
+    reader.join(timeout=60)
     assert not reader.is_alive()
 
 
@@ -84,6 +84,24 @@ def test_sigterm_lets_a_running_stream_finish_and_refuses_new_work(model_path: P
     assert "retry-after" in refused.headers
     assert events[-1] == "[DONE]"
     assert {choice["finish_reason"] for choice in json.loads(events[-2])["choices"]} == {"length"}
+    assert status == 0
+
+
+@pytest.mark.slow
+def test_sigterm_lets_streams_of_every_model_finish_and_refuses_new_work_of_each(model_path: Path) -> None:
+    with serve_process(model_path, "--variant", f"small={model_path}") as (process, url):
+        with streaming(url, LONG) as of_main, streaming(url, LONG | {"model": "small"}) as of_variant:
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            refused = [
+                httpx.post(f"{url}/generate", json={"prompt": "late", "model": name}) for name in (None, "small")
+            ]
+        status = process.wait(timeout=30)
+
+    assert ["draining", "draining"] == [response.json()["error"]["code"] for response in refused]
+    for lines in (of_main, of_variant):
+        events = [line[6:] for line in lines if line.startswith("data: ")]
+        assert {choice["finish_reason"] for choice in json.loads(events[-2])["choices"]} == {"length"}
     assert status == 0
 
 
@@ -147,3 +165,12 @@ def test_a_model_file_that_is_none_ends_the_process_with_one_line(tmp_path: Path
     assert ended.returncode == 2
     assert "broken.gguf" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_a_variant_that_is_none_ends_the_process_with_one_line_that_names_it(model_path: Path) -> None:
+    ended = serve_to_its_end(model_path, "--variant", "small=gone.gguf")
+
+    assert (2, "Error: --variant small: gone.gguf: cannot be opened: No such file or directory") == (
+        ended.returncode,
+        ended.stderr.strip(),
+    )

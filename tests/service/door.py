@@ -101,7 +101,8 @@ def _note(answer: Answer, message: MutableMapping[str, Any]) -> None:
         answer.complete = not message.get("more_body", False)
 
 
-def _scope(method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+def _scope(method: str, target: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    path, _, query = target.partition("?")
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -110,7 +111,7 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "root_path": "",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "client": ("127.0.0.1", 1),

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
 
 from service.app import create_app
 from service.client import AsyncTaneClient, GenerateFields, Response, TaneClient, TaneError, record_of
+from service.context import Served
 from service.errors import Overloaded
 from service.request import CacheReport, ForkSession, SessionInfo, Usage
 from service.schemas import GenerateRequest
 from service.supported import GENERATE_VALUES
-from tests.fake_runtime import TIMINGS, FakeRuntime, failing, make_service, plain
+from tests.fake_runtime import ENGINE_INFO, MODEL, TIMINGS, FakeRuntime, failing, make_service, plain
 from tests.serving import serving
 
 KNOWN = SessionInfo("known", tokens=5, bytes=320, idle_s=1.5, busy=False, parent=None)
@@ -179,3 +181,20 @@ def test_records_are_replayed_asynchronously(runtime: FakeRuntime) -> None:
 
 def test_info_names_the_server(client: TaneClient) -> None:
     assert "tane" == client.info()["name"]
+
+
+def test_every_call_reaches_the_model_that_it_names() -> None:
+    tiny, small = FakeRuntime(), FakeRuntime(plain("moon"))
+    variant = Served(small, ENGINE_INFO, replace(MODEL, name="small"))
+    app = create_app(make_service(tiny, variants=[variant]))
+
+    with serving(app) as url, TaneClient(url) as client:
+        answer = client.generate(prompt="hi", model="small")
+        assert client.detokenize(client.tokenize("hi", model="small"), model="small") == "hi"
+        assert client.replay(record_of({"prompt": "hi"}, answer.raw), model="small").equal
+        assert ["known"] == [session.id for session in client.sessions(model="small")]
+        assert "b" == client.fork("known", "b", model="small").id
+        client.delete_session("known", model="small")
+
+    assert ([], []) == (tiny.requests, tiny.commands)
+    assert (2, 3) == (len(small.requests), len(small.commands))

@@ -246,7 +246,7 @@ def test_another_method_is_405_and_says_which(client: Client, method: str, path:
 def test_a_refusal_has_its_own_status_before_any_stream(
     client: Client, route: str, refusal: ServiceError, expected: tuple[int, str], stream: bool
 ) -> None:
-    runtime = client.service.runtime
+    runtime = client.service.main.runtime
     assert isinstance(runtime, FakeRuntime)
     runtime.refusal = refusal
 
@@ -257,7 +257,7 @@ def test_a_refusal_has_its_own_status_before_any_stream(
 
 @pytest.mark.parametrize(("seconds", "header"), [(7, "7"), (None, "1")])
 def test_overload_says_when_to_come_back(client: Client, seconds: int | None, header: str) -> None:
-    runtime = client.service.runtime
+    runtime = client.service.main.runtime
     assert isinstance(runtime, FakeRuntime)
     runtime.refusal = Overloaded("full", retry_after_s=seconds)
 
@@ -276,7 +276,7 @@ def test_overload_says_when_to_come_back(client: Client, seconds: int | None, he
 def test_what_can_never_fit_is_named_in_the_words_of_the_caller(
     client: Client, route: str, given: dict[str, Any], name: str
 ) -> None:
-    runtime = client.service.runtime
+    runtime = client.service.main.runtime
     assert isinstance(runtime, FakeRuntime)
     runtime.refusal = InvalidField("max_new_tokens is too large for the cache", param="max_new_tokens")
 

@@ -240,12 +240,6 @@ def test_messages_that_the_template_refuses_are_told_why() -> None:
     assert "roles must alternate" in caught.value.message
 
 
-def test_an_unknown_model_is_not_found() -> None:
-    error = error_of({**BASE, "model": "gpt-4"})
-
-    assert (404, "model_not_found", ["tiny"]) == (error.status, error.code, error.allowed)
-
-
 def test_the_served_name_is_accepted() -> None:
     assert request_of(BASE) == request_of({**BASE, "model": "tiny"})
 

@@ -81,20 +81,22 @@ NAMES = {
 }
 
 
-def samples(text: bytes) -> dict[str, float]:
-    """Each series as it is written, and its value."""
+def samples(text: bytes, model: str = "tiny") -> dict[str, float]:
+    """Each series of the model as it is written but for the model's name, and its value."""
     found = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
+            if sample.labels.pop("model", model) != model:
+                continue
             labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
             found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
     return found
 
 
 def after(*reports: StepReport) -> dict[str, float]:
-    metrics = make_metrics()
+    metrics, models = make_metrics()
     for report in reports:
-        metrics.observe(report)
+        models["tiny"].observe(report)
     return samples(metrics.render())
 
 
@@ -161,8 +163,8 @@ def test_a_report_of_nothing_that_ran_still_counts_what_ended() -> None:
 
 
 def test_a_scrape_changes_nothing() -> None:
-    metrics = make_metrics()
-    metrics.observe(BUSY)
+    metrics, models = make_metrics()
+    models["tiny"].observe(BUSY)
 
     assert len({metrics.render() for _ in range(3)}) == 1
 
@@ -235,14 +237,37 @@ def test_inputs_make_no_labels() -> None:
 
 
 def test_two_apps_count_apart() -> None:
-    one, other = make_metrics(), make_metrics()
-    one.observe(BUSY)
+    (_, models), (other, _) = make_metrics(), make_metrics()
+    models["tiny"].observe(BUSY)
 
     assert 0 == samples(other.render())["tane_generated_tokens_total"]
 
 
 def test_the_model_info_names_what_is_served() -> None:
-    metrics = Metrics(page_bytes=1, page_count=1, model_info={"name": 'a"b\\c', "engine": "torch"})
+    metrics = Metrics()
+    metrics.of_model('a"b\\c', page_bytes=1, page_count=1, about={"engine": "torch"})
 
     (info,) = [f for f in text_string_to_metric_families(metrics.render().decode()) if f.name == "tane_model_info"]
-    assert {"name": 'a"b\\c', "engine": "torch"} == info.samples[0].labels
+    assert {"model": 'a"b\\c', "engine": "torch"} == info.samples[0].labels
+
+
+def test_each_model_has_a_series_of_its_own() -> None:
+    metrics, models = make_metrics("tiny", "small")
+    models["small"].observe(BUSY)
+
+    tiny, small = (samples(metrics.render(), name) for name in ("tiny", "small"))
+
+    for series in (
+        "tane_generated_tokens_total",
+        'tane_kv_cache_bytes{state="leased"}',
+        'tane_active_requests{state="queued"}',
+        "tane_queue_seconds_count",
+        'tane_requests_total{outcome="eos"}',
+    ):
+        assert 0 == tiny[series] < small[series]
+
+
+def test_names_and_other_labels_are_the_same_for_every_model() -> None:
+    metrics, _ = make_metrics("tiny", "small")
+
+    assert samples(metrics.render(), "tiny").keys() == samples(metrics.render(), "small").keys()

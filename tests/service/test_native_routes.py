@@ -107,7 +107,7 @@ def test_log_probabilities_list_every_token_and_its_rivals(client: Client) -> No
 
 
 def test_a_long_prompt_is_read_beside_the_event_loop_with_the_same_result(runtime: FakeRuntime) -> None:
-    client = Client(service=replace(make_service(runtime), engine_info=replace(ENGINE_INFO, context_length=10**6)))
+    client = Client(service=make_service(runtime, engine_info=replace(ENGINE_INFO, context_length=10**6)))
 
     generate(client, prompt="x" * 10_000)
 
@@ -223,11 +223,10 @@ def test_info_shows_a_limit_of_the_engine(client: Client, name: str) -> None:
 
 def test_info_shows_the_draft_model() -> None:
     draft = ServedDraft("small", "ab" * 32, 1 << 20)
-    service = make_service()
-    drafted = replace(service, model=replace(service.model, draft=draft))
+    drafted = make_service(model=replace(MODEL, draft=draft))
 
-    assert service.model.draft is None
-    assert Client(service=service).get("/info").json["draft"] is None
+    assert MODEL.draft is None
+    assert Client().get("/info").json["draft"] is None
     assert {"name": "small", "sha256": "ab" * 32, "kv_cache_bytes": 1 << 20} == Client(service=drafted).get(
         "/info"
     ).json["draft"]
@@ -238,7 +237,7 @@ def test_info_shows_the_settings(client: Client) -> None:
 
 
 def test_info_shows_no_path() -> None:
-    settings = Settings(model="/canary/model.gguf", draft="/canary/draft.gguf", cache_folder="/canary/models")
+    settings = Settings(model="/canary/a", variant=("a=/canary/b",), draft="/canary/c", cache_folder="/canary/d")
 
     assert b"canary" not in Client(service=make_service(settings=settings)).get("/info").body
 

@@ -116,7 +116,7 @@ def test_what_must_not_change_the_text_is_not_replayed(
     assert [name] == result["dropped"]
 
 
-def test_the_models_name_is_not_replayed(client: Client) -> None:
+def test_the_name_of_a_model_that_is_not_served_is_not_replayed(client: Client) -> None:
     """So that a record of another model is run, and not refused by its name."""
     record = recorded(client, model="tiny")
     record["request"]["model"] = record["answer"]["model"] = "other"
@@ -362,8 +362,7 @@ def test_openapi_shows_both_forms_of_a_record(client: Client) -> None:
 
 
 def test_a_record_of_another_context_is_judged_by_this_one() -> None:
-    service = make_service(FakeRuntime())
-    small = Client(service=replace(service, engine_info=replace(ENGINE_INFO, context_length=4, fingerprint="small")))
+    small = Client(service=make_service(engine_info=replace(ENGINE_INFO, context_length=4, fingerprint="small")))
     record = recorded(Client(FakeRuntime()), prompt="abcdef")
 
     result = replayed(small, record)

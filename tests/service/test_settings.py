@@ -52,6 +52,35 @@ def test_a_misspelt_variable_is_answered_with_the_nearest() -> None:
     assert ("TANE_PROT is no option; did you mean TANE_PORT?",) == problems_of({"TANE_PROT": "1"})
 
 
+VARIANTS = "NAME=PATH, each NAME once and of 1 to 64 letters, digits, '.', '_' and '-'"
+
+
+def test_variants_have_a_name_and_a_path_each() -> None:
+    flags = {"variant": ("small=./small.gguf", "a.B_9-=/folder with/a=b")}
+
+    expected = {"small": Path("small.gguf"), "a.B_9-": Path("/folder with/a=b")}
+    assert expected == Settings.load({}, flags).variants
+    assert list(expected) == list(Settings.load({}, flags).variants)
+
+
+def test_variants_of_the_environment_are_separated_by_spaces() -> None:
+    assert {"a": Path("x"), "b": Path("y")} == Settings.load({"TANE_VARIANT": "a=x b=y"}, {}).variants
+    assert {} == Settings.load({"TANE_VARIANT": ""}, {}).variants
+
+
+@pytest.mark.parametrize(
+    "values", ["x", "=x", "a=", "a b=x", "a/b=x", "é=x", f"{'a' * 65}=x", ("a=x", "a=y"), ("a=x", "b")]
+)
+def test_a_bad_variant_is_refused_by_its_option(values: str | tuple[str, ...]) -> None:
+    flags = (values,) if isinstance(values, str) else values
+
+    assert (f"--variant must be {VARIANTS}",) == problems_of({}, variant=flags)
+
+
+def test_a_bad_variant_of_the_environment_is_refused_by_its_variable() -> None:
+    assert (f"TANE_VARIANT must be {VARIANTS}",) == problems_of({"TANE_VARIANT": "a=x a=y"})
+
+
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [

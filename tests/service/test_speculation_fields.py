@@ -75,7 +75,7 @@ def test_a_way_that_cannot_be_had_is_refused_by_name(model: ServedModel, fields:
 @pytest.mark.parametrize(
     ("model", "fields", "message"),
     [
-        (MODEL, {"speculation": "draft"}, "speculation draft needs a server started with --draft"),
+        (MODEL, {"speculation": "draft"}, "speculation draft needs a draft model, which --draft gives the main model"),
         (
             NEARLY,
             {"speculation": "prompt_lookup"},

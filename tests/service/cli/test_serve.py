@@ -1,5 +1,7 @@
 """`tane serve`: its options, what it says before it serves, and how it ends."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ from model.loading.checkpoint import ModelFileError
 from model.loading.wheels import PullError
 from service.cli.main import main
 from service.cli.serve import address_of
-from service.context import Service
+from service.context import Served, Service
+from service.model_report import ModelReport
 from service.settings import Settings
-from tests.fake_runtime import make_service
+from tests.fake_runtime import ENGINE_INFO, MODEL, FakeRuntime, make_service
 
 
 class FakeServer:
@@ -22,11 +25,12 @@ class FakeServer:
         self.failure: Exception | None = None
         self.exit_code = 0
         self.address_problem: str | None = None
+        self.variants: list[Served] = []
 
     def build_service(self, settings: Settings, *, progress: Any) -> Service:
         if self.failure is not None:
             raise self.failure
-        return make_service(settings=settings)
+        return make_service(settings=settings, variants=self.variants)
 
     def run_server(self, service: Service, settings: Settings) -> int:
         self.settings = settings
@@ -93,6 +97,25 @@ def test_the_banner_names_model_engine_cache_and_address(server: FakeServer) -> 
 
 def test_the_banner_has_a_line_to_try(server: FakeServer) -> None:
     assert "curl http://127.0.0.1:9000/generate" in serve("--port", "9000").stderr.splitlines()[4]
+
+
+def test_the_banner_has_a_line_for_each_variant(server: FakeServer) -> None:
+    report = ModelReport(parameters=8 << 20, bytes=4 << 20, bits_per_weight=4.0, recipe="gptq-4bit-g64", report=None)
+    plain = replace(report, recipe=None)
+    server.variants = [
+        Served(FakeRuntime(), ENGINE_INFO, replace(MODEL, name=name, report=each))
+        for name, each in (("small", report), ("half", plain))
+    ]
+
+    sizes = "4.00 bits a weight, 4 MiB of weights, 64 tokens of context, 1 MiB of cache"
+    assert [f"variant small, gptq-4bit-g64, {sizes}", f"variant half, {sizes}"] == serve().stderr.splitlines()[1:3]
+
+
+def test_variants_reach_the_server(server: FakeServer) -> None:
+    serve("--variant", "small=./s.gguf", "--variant", "half=h")
+
+    assert server.settings is not None
+    assert {"small": Path("s.gguf"), "half": Path("h")} == server.settings.variants
 
 
 def test_nothing_reaches_stdout(server: FakeServer) -> None:
