@@ -21,6 +21,7 @@ from model.kv_cache import PAGE_SIZE, pages_for
 from model.loading.tensor import StoredTensor
 from model.ops.torch_ops import TorchOps
 from model.runner import ModelRunner
+from model.studies.kv_cost import CostShape
 from tests.memory_checkpoint import config_of, memory_checkpoint
 from tests.paged_sequence import PagedSequence
 from tests.reference import forward as reference
@@ -135,16 +136,6 @@ def without_cache(counted: Counted, ids: Sequence[int]) -> Tensor:
     return torch.stack([counted.feed(ids[: t + 1]) for t in range(len(ids))])
 
 
-def cached_formula(n: int, d: int, d_ff: int) -> int:
-    """Theorem 7.3.1: multiplications of one layer over n positions."""
-    return d * n * (n + 1) + n * (4 * d * d + 2 * d * d_ff)
-
-
-def full_formula(n: int, d: int, d_ff: int) -> int:
-    """Theorem 7.3.2."""
-    return d * n * (n + 1) * (2 * n + 1) // 3 + n * (n + 1) // 2 * (4 * d * d + 2 * d * d_ff)
-
-
 def ids_of(count: int) -> list[int]:
     return [(11 * i * i + 5 * i) % 50 for i in range(count)]
 
@@ -237,7 +228,7 @@ def test_t7_3_1_multiplications_with_a_cache(n: int, d_ff: int) -> None:
 
     with_cache(counted, ids_of(n))
 
-    assert cached_formula(n, 16, d_ff) == counted.chapter_count
+    assert CostShape.plain(16, feed_forward=d_ff).cached(n) == counted.chapter_count
 
 
 @pytest.mark.parametrize("t", [1, 31, 32, 33, 64])
@@ -247,7 +238,7 @@ def test_t7_3_1_multiplications_of_one_position(t: int) -> None:
 
     counted.feed([1], start=t - 1)
 
-    assert 2 * t * 16 + 4 * 16**2 + 2 * 16 * 64 == counted.chapter_count
+    assert 2 * t * 16 + 4 * 16**2 + 2 * 16 * 64 == CostShape.plain(16).position(t) == counted.chapter_count
 
 
 @pytest.mark.parametrize("d_ff", [20, 64])
@@ -258,7 +249,7 @@ def test_t7_3_2_multiplications_without_a_cache(n: int, d_ff: int) -> None:
 
     without_cache(counted, ids_of(n))
 
-    assert full_formula(n, 16, d_ff) == counted.chapter_count
+    assert CostShape.plain(16, feed_forward=d_ff).full(n) == counted.chapter_count
 
 
 @pytest.mark.parametrize("n", [1, 10, 40])
@@ -304,13 +295,27 @@ def test_t7_3_linear_maps_of_the_default_models_sizes() -> None:
 
     counts = counted.ops.counts
     linear = counts.total() - counts["attention"] - counts["embedding"]
-    assert 3_538_944 == 2 * 576**2 + 2 * 576 * 192 + 3 * 576 * 1536 == linear
+    assert 3_538_944 == 2 * 576**2 + 2 * 576 * 192 + 3 * 576 * 1536 == CostShape.of(config_of(OURS)).linear == linear
     assert 106_168_320 == 30 * linear
+
+
+@pytest.mark.parametrize("n", [1, 2, 33])
+def test_t7_3_grouped_heads_and_a_gate_are_counted_too(n: int) -> None:
+    """T7.3 for any model: what the runner computes, but for embedding and head."""
+    shape = replace(OURS, layers=2, width=24, heads=3, kv_heads=1, head_width=8, feed_forward=40)
+    cached, full = Counted(shape, n), Counted(shape, n)
+
+    with_cache(cached, ids_of(n))
+    without_cache(full, ids_of(n))
+
+    expected = CostShape.of(config_of(shape))
+    counts = [run.ops.counts.total() - run.ops.counts["head"] - run.ops.counts["embedding"] for run in (cached, full)]
+    assert [expected.cached(n), expected.full(n)] == counts
 
 
 def test_e7_4_a_thousand_positions_of_width_a_thousand() -> None:
     """E7.4: 1.3001·10¹⁰ against 6.6737·10¹², 513.3 times as many."""
-    cached, full = cached_formula(1000, 1000, 4000), full_formula(1000, 1000, 4000)
+    cached, full = CostShape.plain(1000).cached(1000), CostShape.plain(1000).full(1000)
 
     assert 13_001_000_000 == cached
     assert "6.6737e+12" == f"{full:.4e}"
@@ -365,7 +370,8 @@ def test_c7_greedy_decoding_with_and_without_a_cache(n: int) -> None:
     torch.testing.assert_close(logits, full_logits, rtol=1e-12, atol=1e-12)
     counts = cached.chapter_count, full.chapter_count
     assert C7[n] == (*counts, f"{counts[1] / counts[0]:.2f}")
-    assert (2 * cached_formula(n, 32, 128), 2 * full_formula(n, 32, 128)) == counts
+    shape = CostShape.plain(32, layers=2)
+    assert (shape.cached(n), shape.full(n)) == counts
     rows = n, n * (n + 1) // 2
     assert [2 * count * 32 * 128 for count in rows] == [run.ops.counts["gate"] for run in (cached, full)]
     assert [n * 32 * 50] * 2 == [run.ops.counts["head"] for run in (cached, full)]
