@@ -40,6 +40,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "llguidance": ("model/decoding/constraint/*",),
     "jsonschema": (),
     "jinja2": ("model/chat.py",),
+    "matplotlib": ("service/cli/plotting.py",),
     "gguf": (),
 }
 """The files that may import each of these, as patterns."""

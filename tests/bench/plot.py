@@ -1,11 +1,11 @@
-"""Figures as pictures. Needs matplotlib, which nothing else needs; knows only figures that were recorded."""
+"""Figures as pictures. Knows only figures that were recorded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-COLOURS = ("#1b6ca8", "#d1495b", "#66a182")
+from service.cli.plotting import COLOURS, figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,7 @@ class Part:
 
 def draw(figures: Mapping[str, Any], parts: Sequence[Part], ways: Mapping[str, str], path: Path) -> None:
     """Draw a panel for each part into an SVG or PNG file, with a line for each way. Equal figures give equal SVGs."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    from matplotlib import pyplot
-
-    with mpl.rc_context({"svg.hashsalt": "tane", "svg.fonttype": "none", "font.size": 9}):
-        canvas, panels = pyplot.subplots(1, len(parts), figsize=(11, 3.2), layout="constrained")
+    with figure(path, len(parts), size=(11, 3.2)) as panels:
         for panel, part in zip(panels, parts, strict=True):
             for way, colour in zip(ways, COLOURS, strict=False):
                 if way in figures:
@@ -39,5 +33,3 @@ def draw(figures: Mapping[str, Any], parts: Sequence[Part], ways: Mapping[str, s
             panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             panel.grid(alpha=0.3)
             panel.legend(frameon=False)
-        canvas.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-        pyplot.close(canvas)
