@@ -11,10 +11,10 @@ from math import exp, log
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.decoding.beam import begin
 from model.decoding.choice import Ask, Asking
-from model.decoding.filters import Doubles, Floats
 from model.decoding.params import DecodingParameters, Drawn, Score
 from model.decoding.sampler import Sampler
 from model.ops.native_choice import NativeChooser, Rows
@@ -50,12 +50,14 @@ class TableModel:
     def vocabulary(self) -> int:
         return len(self.first)
 
-    def __call__(self, tokens: Tokens) -> Floats:
+    def __call__(self, tokens: Tokens) -> NDArray[np.float32]:
         """Logits [vocabulary] of what follows some tokens."""
         return np.log(np.array(self.after[tokens[-1]] if tokens else self.first, dtype=np.float32))
 
     def rows(self, sequences: Sequence[Tokens]) -> Rows:
-        return np.stack([self(tokens) for tokens in sequences])
+        if not sequences[0]:
+            return self(())[None]
+        return np.log(np.array(self.after, dtype=np.float32))[[tokens[-1] for tokens in sequences]]
 
 
 GREEDY_FAILS = TableModel((0.6, 0.4), ((0.55, 0.45), (0.9, 0.1)))
@@ -162,11 +164,12 @@ def likeliest(model: SequenceModel, length: int) -> Tokens | None:
     """The likeliest sequence of all, the first of equals; None where there are too many to try."""
     if length * log(model.vocabulary) > log(MOST_SEQUENCES):
         return None
-    totals, prefixes = np.zeros(1), [Tokens()]
-    for _ in range(length):
+    totals = np.zeros(1)
+    for count in range(length):
+        prefixes = list(product(range(model.vocabulary), repeat=count))
         totals = (totals[:, None] + _log_softmax(model.rows(prefixes))).ravel()
-        prefixes = [(*prefix, token) for prefix, token in product(prefixes, range(model.vocabulary))]
-    return prefixes[int(totals.argmax())]
+    places = np.unravel_index(int(totals.argmax()), (model.vocabulary,) * length)
+    return tuple(int(place) for place in places)
 
 
 def logprob(model: SequenceModel, tokens: Tokens) -> float:
@@ -189,7 +192,7 @@ def _ids(drawn: Sequence[Drawn]) -> Tokens:
     return tuple(each.token_id for each in drawn if each.token_id is not None)
 
 
-def _log_softmax(rows: Rows) -> Doubles:
+def _log_softmax(rows: Rows) -> NDArray[np.float64]:
     shifted = rows.astype(np.float64) - rows.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 

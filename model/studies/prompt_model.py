@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.batch import Batch, Segment
-from model.decoding.filters import Floats
 from model.kv_cache import pages_for
 from model.loading.checkpoint import Checkpoint
 from model.ops.native_choice import Rows
@@ -46,9 +46,9 @@ class PromptModel:
         rows: Rows = np.array(self._runner.forward(Batch(segments)).numpy(), dtype=np.float32)
         return rows
 
-    def next_row(self) -> Floats:
+    def next_row(self) -> NDArray[np.float32]:
         """Logits of the first token after the prompt [vocabulary]."""
-        row: Floats = self.rows([()])[0]
+        row: NDArray[np.float32] = self.rows([()])[0]
         return row
 
     def _segment(self, index: int, tokens: Tokens) -> Segment:

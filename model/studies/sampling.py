@@ -5,7 +5,8 @@ made by the compiled sampler; the distribution to compare with comes from the re
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from math import erfc, exp, lgamma, log, pi, sqrt
 
 import numpy as np
@@ -88,8 +89,8 @@ def study(
     row = row_of(logits)
     whole, kept = tempered(row, temperature), distribution(row, temperature=temperature, top_p=top_p)
     restricted = dense(kept, len(row))
-    plain = Draw(row=0, temperature=temperature, top_k=0, top_p=top_p, min_p=0.0, uniform=0.0)
-    drawn = _drawn(row[None], plain, draws, seed, on_draws)
+    with_uniform = partial(Draw, 0, temperature, 0, top_p, 0.0)
+    drawn = _drawn(row[None], with_uniform, draws, seed, on_draws)
     shares = np.bincount(drawn, minlength=len(row)) / draws
     each = zip(whole.tolist(), restricted.tolist(), shares.tolist(), strict=True)
     return SamplingStudy(
@@ -115,13 +116,17 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 
 
 def _drawn(
-    rows: NDArray[np.float32], plain: Draw, draws: int, seed: int, on_draws: Callable[[], None]
+    rows: NDArray[np.float32],
+    with_uniform: Callable[[float], Draw],
+    draws: int,
+    seed: int,
+    on_draws: Callable[[], None],
 ) -> NDArray[np.int64]:
     """Ids of the drawn tokens [draws]."""
     chooser, found = NativeChooser(), np.empty(draws, np.int64)
     for first in range(0, draws, AT_ONCE):
         places = range(first, min(first + AT_ONCE, draws))
-        chosen = chooser.choose(rows, [replace(plain, uniform=philox_uniform(seed, 0, place)) for place in places])
+        chosen = chooser.choose(rows, [with_uniform(philox_uniform(seed, 0, place)) for place in places])
         found[places.start : places.stop] = np.array([each.token_id for each in chosen], np.int64)
         on_draws()
     return found

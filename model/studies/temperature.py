@@ -15,7 +15,6 @@ from model.studies.distributions import tempered
 
 EXAMPLE = (2.0, 1.0, 0.0)
 """The logits of example 4.3."""
-TEMPERATURES = (0.1, 0.5, 1.0, 2.0, 100.0)
 STEP = 1e-4
 """Of the central difference, relative to the temperature."""
 

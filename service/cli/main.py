@@ -15,6 +15,7 @@ from service.cli.info import info
 from service.cli.pull import pull
 from service.cli.replay import replay
 from service.cli.serve import serve
+from service.cli.study import study
 from service.cli.tokenize import tokenize
 
 INTERRUPTED = 130
@@ -44,5 +45,5 @@ def main() -> None:
     """
 
 
-for command in (serve, generate, replay, pull, tokenize, info, bench):
+for command in (serve, generate, replay, pull, tokenize, info, bench, study):
     main.add_command(command)
