@@ -7,7 +7,7 @@ ranking; sequences have a fixed length, so no token ends one.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import exp, log
+from math import exp
 from typing import Protocol
 
 import numpy as np
@@ -162,7 +162,7 @@ def searched(model: SequenceModel, length: int, width: int) -> Tokens:
 
 def likeliest(model: SequenceModel, length: int) -> Tokens | None:
     """The likeliest sequence of all, the first of equals; None where there are too many to try."""
-    if length * log(model.vocabulary) > log(MOST_SEQUENCES):
+    if model.vocabulary**length > MOST_SEQUENCES:
         return None
     totals = np.zeros(1)
     for count in range(length):

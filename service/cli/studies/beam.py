@@ -12,6 +12,7 @@ from service.cli.console import count_bar
 from service.cli.plotting import COLOURS, figure
 from service.cli.studies.common import (
     Prompted,
+    for_plot,
     list_of,
     model_option,
     output_options,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from model.studies.beam import BeamStudy, Tokens
 
 MOST_LETTERS = 10
-MOST_SEQUENCES = 1_000_000
 RANDOM_LENGTH, REAL_LENGTH = 6, 12
 GREEDY = "greedy"
 
@@ -89,6 +89,8 @@ def beam(
 
 def check_size(vocabulary: int, length: int) -> None:
     """Every sequence of the random model is tried, so there must not be too many."""
+    from model.studies.beam import MOST_SEQUENCES
+
     if vocabulary**length > MOST_SEQUENCES:
         raise click.UsageError(
             f"--vocabulary {vocabulary} and --length {length} make {vocabulary**length:,} sequences, and at most "
@@ -153,11 +155,12 @@ def draw(found: "list[BeamStudy]", path: Path) -> None:
     with figure(path, len(found), size=(max(3.2 * len(found), 5), 3.2)) as panels:
         for panel, each in zip(panels, found, strict=True):
             greedy, *searched = each.found
-            widths = [one.width for one in searched]
-            panel.plot(widths, [one.logprob for one in searched], "o-", color=COLOURS[0], markersize=4, label="beams")
+            logprobs = {one.width: one.logprob for one in sorted(searched, key=lambda one: one.width)}
+            widths = list(logprobs)
+            panel.plot(widths, list(logprobs.values()), "o-", color=COLOURS[0], markersize=4, label="beams")
             panel.axhline(greedy.logprob, color=COLOURS[1], linestyle=":", label=GREEDY)
             if each.best_logprob is not None:
                 panel.axhline(each.best_logprob, color=COLOURS[5], linestyle="--", label="the likeliest")
-            panel.set(title=each.name, xlabel="width B", ylabel="log p", xticks=widths)
+            panel.set(title=for_plot(each.name), xlabel="width B", ylabel="log p", xticks=widths)
             panel.grid(alpha=0.3)
-            panel.legend(frameon=False)
+        panels[-1].legend(frameon=False, loc="lower right")

@@ -89,6 +89,11 @@ def table(title: str, *headings: str) -> Table:
     return made
 
 
+def for_plot(text: str) -> str:
+    """The text as a label: dollar signs, which would begin a formula, stand for themselves."""
+    return text.replace("$", r"\$")
+
+
 @dataclass(frozen=True, slots=True)
 class Prompted:
     """A real model after a prompt."""

@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from service.cli.plotting import COLOURS, figure
-from service.cli.studies.common import checkpoint_of, list_of, model_option, output_options, table, write
+from service.cli.studies.common import checkpoint_of, for_plot, list_of, model_option, output_options, table, write
 
 if TYPE_CHECKING:
     from model.config import ModelConfig
@@ -118,7 +118,7 @@ def draw(cases: "Sequence[CostCase]", path: Path) -> None:
         for case, colour in zip(cases, COLOURS, strict=False):
             shape = case.shape
             left.plot(lengths, [shape.full(n) for n in lengths], "--", color=colour)
-            left.plot(lengths, [shape.cached(n) for n in lengths], color=colour, label=case.name)
+            left.plot(lengths, [shape.cached(n) for n in lengths], color=colour, label=for_plot(case.name))
             right.plot(lengths, [shape.cached_numbers(n) for n in lengths], color=colour)
         left.set(ylabel="multiplications (dashed: without a cache)")
         right.set(ylabel="numbers in the cache")

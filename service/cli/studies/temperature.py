@@ -8,7 +8,16 @@ import click
 from rich.table import Table
 
 from service.cli.plotting import COLOURS, figure
-from service.cli.studies.common import list_of, model_option, output_options, prompt_option, prompted, table, write
+from service.cli.studies.common import (
+    for_plot,
+    list_of,
+    model_option,
+    output_options,
+    prompt_option,
+    prompted,
+    table,
+    write,
+)
 
 if TYPE_CHECKING:
     from model.decoding.filters import Floats
@@ -96,7 +105,7 @@ def draw(row: "Floats", names: list[str], found: "TemperatureStudy", path: Path)
     curve = study(row, grid).points
     with figure(path, 2, size=(9, 3.4)) as (left, right):
         for index, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
-            left.plot(grid, [point.probabilities[index] for point in curve], color=colour, label=name)
+            left.plot(grid, [point.probabilities[index] for point in curve], color=colour, label=for_plot(name))
             left.plot(given, [point.probabilities[index] for point in found.points], "o", color=colour, markersize=3)
         left.set(xlabel="temperature τ", ylabel="probability", xscale="log", ylim=(0, 1.02))
         right.plot(grid, [point.entropy for point in curve], color=COLOURS[0], label="entropy")
