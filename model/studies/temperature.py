@@ -11,7 +11,7 @@ import numpy as np
 
 from model.decoding.explain import entropy
 from model.decoding.filters import Floats, distribution, leading
-from model.studies.distributions import tempered
+from model.studies.distributions import dense
 
 EXAMPLE = (2.0, 1.0, 0.0)
 """The logits of example 4.3."""
@@ -64,14 +64,21 @@ def study(row: Floats, temperatures: Sequence[float], *, listed: int = 5) -> Tem
     return TemperatureStudy(len(row), log(len(row)), tuple(token_ids.tolist()), points)
 
 
-def _point(row: Floats, temperature: float, token_ids: list[int]) -> TemperaturePoint:
-    probabilities, logits = tempered(row, temperature), row.astype(np.float64)
-    variance = float(probabilities @ (logits - probabilities @ logits) ** 2)
+def outlook(row: Floats, temperature: float, token_ids: Sequence[int]) -> tuple[tuple[float, ...], float]:
+    """p_τ of these tokens, and H(p_τ)."""
+    kept = distribution(row, temperature=temperature)
+    return tuple(dense(kept, len(row))[list(token_ids)].tolist()), entropy(kept)
+
+
+def _point(row: Floats, temperature: float, token_ids: Sequence[int]) -> TemperaturePoint:
+    kept = distribution(row, temperature=temperature)
+    probabilities, logits = dense(kept, len(row)), row.astype(np.float64)
+    variance = float((probabilities * (logits - (probabilities * logits).sum()) ** 2).sum())
     step = STEP * temperature
     return TemperaturePoint(
         temperature=temperature,
-        probabilities=tuple(probabilities[token_ids].tolist()),
-        entropy=_entropy(row, temperature),
+        probabilities=tuple(probabilities[list(token_ids)].tolist()),
+        entropy=entropy(kept),
         variance=variance,
         slope=variance / temperature**3,
         measured_slope=(_entropy(row, temperature + step) - _entropy(row, temperature - step)) / (2 * step),

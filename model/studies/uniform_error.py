@@ -4,7 +4,7 @@ Knows one random matrix. Always: what is measured is the product's own grid, as 
 model are computed from its step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,16 +106,26 @@ def uniform(bits: int, group: int | Whole = "matrix") -> GridSpec:
 
 
 def study(
-    *, bits: Sequence[int], rows: int = 64, columns: int = 48, seed: int = SEED, outlier_bits: int = 4
+    *,
+    bits: Sequence[int],
+    rows: int = 64,
+    columns: int = 48,
+    seed: int = SEED,
+    outlier_bits: int = 4,
+    on_row: Callable[[], None] = lambda: None,
 ) -> UniformErrorStudy:
-    """Bits are 1 to 8."""
+    """Bits are 1 to 8; `on_row` is told of each."""
     weights, x = sample(rows, columns, seed)
+    by_bits = []
+    for each in bits:
+        by_bits.append(error_row(weights, x, each))
+        on_row()
     return UniformErrorStudy(
         rows=rows,
         columns=columns,
         seed=seed,
         reach=float(np.abs(weights).max()),
-        by_bits=tuple(error_row(weights, x, each) for each in bits),
+        by_bits=tuple(by_bits),
         outlier_bits=outlier_bits,
         outlier=outlier_rows(weights, outlier_bits),
     )

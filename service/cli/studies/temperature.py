@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
+from service.cli.console import count_bar
 from service.cli.plotting import COLOURS, figure
 from service.cli.studies.common import (
     for_plot,
@@ -98,17 +99,21 @@ def draw(row: "Floats", names: list[str], found: "TemperatureStudy", path: Path)
     """Curves over a fine grid of temperatures, with the table's points on them."""
     import numpy as np
 
-    from model.studies.temperature import study
+    from model.studies.temperature import outlook
 
     given = [point.temperature for point in found.points]
     grid = np.geomspace(min(given) / REACH, max(given) * REACH, CURVE_POINTS).tolist()
-    curve = study(row, grid).points
+    curve = []
+    with count_bar("drawing", len(grid)) as on_point:
+        for each in grid:
+            curve.append(outlook(row, each, found.token_ids))
+            on_point()
     with figure(path, 2, size=(9, 3.4)) as (left, right):
         for index, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
-            left.plot(grid, [point.probabilities[index] for point in curve], color=colour, label=for_plot(name))
+            left.plot(grid, [probabilities[index] for probabilities, _ in curve], color=colour, label=for_plot(name))
             left.plot(given, [point.probabilities[index] for point in found.points], "o", color=colour, markersize=3)
         left.set(xlabel="temperature τ", ylabel="probability", xscale="log", ylim=(0, 1.02))
-        right.plot(grid, [point.entropy for point in curve], color=COLOURS[0], label="entropy")
+        right.plot(grid, [entropy for _, entropy in curve], color=COLOURS[0], label="entropy")
         right.plot(given, [point.entropy for point in found.points], "o", color=COLOURS[0], markersize=3)
         right.axhline(found.most_entropy, color=COLOURS[5], linestyle="--", label=f"log {found.vocabulary}")
         right.set(xlabel="temperature τ", ylabel="entropy, nats", xscale="log", ylim=(0, None))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
+from service.cli.console import count_bar
 from service.cli.plotting import COLOURS, figure
 from service.cli.studies.common import (
     Prompted,
@@ -131,13 +132,14 @@ def draw(cases: "Sequence[Case]", path: Path) -> None:
 
     masses = np.linspace(1 / MASS_POINTS, 1, MASS_POINTS).tolist()
     many = max(len(case.whole.token_ids) for case in cases)
-    with figure(path, 2, size=(9, 3.6)) as (left, right):
+    with figure(path, 2, size=(9, 3.6)) as (left, right), count_bar("drawing", len(cases)) as on_case:
         for case, colour in zip(cases, COLOURS, strict=False):
             counts = np.unique(np.geomspace(1, len(case.whole.token_ids), CURVE_POINTS).astype(int)).tolist()
             by_count = truncations(replace(case, top_k=tuple(counts), top_p=()))
             by_mass = truncations(replace(case, top_k=(), top_p=tuple(masses)))
             left.plot(counts, [each.moved for each in by_count], "o-", color=colour, markersize=3, label=case.name)
             right.step(masses, [each.moved for each in by_mass], color=colour, where="pre")
+            on_case()
         right.plot([0, 1], [1, 0], color="black", linestyle="--", label="the bound 1 - ρ")
         left.set(xlabel="top-k: k", ylabel="total variation", ylim=(0, 1.02))
         left.set(**({"xscale": "log"} if many > FEW else {"xticks": range(1, many + 1)}))

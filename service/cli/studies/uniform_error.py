@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
+from service.cli.console import count_bar
 from service.cli.plotting import COLOURS, figure
 from service.cli.studies.common import list_of, output_options, table, write
 
 if TYPE_CHECKING:
     from model.studies.uniform_error import UniformErrorStudy
 
-MOST = 4096
+MOST = 2048
 
 
 @click.command()
@@ -50,7 +51,8 @@ def uniform_error(
     """
     from model.studies.uniform_error import study
 
-    found = study(bits=bits, rows=rows, columns=columns, seed=seed, outlier_bits=outlier_bits)
+    with count_bar("quantising", len(bits)) as on_row:
+        found = study(bits=bits, rows=rows, columns=columns, seed=seed, outlier_bits=outlier_bits, on_row=on_row)
     write([error_table(found), outlier_table(found)], [], asdict(found), as_json=as_json)
     if plot is not None:
         draw(found, plot)

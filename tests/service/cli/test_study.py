@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from service.cli.main import main
 from service.cli.study import study
+from tests.source_files import ROOT
 
 QUICK: dict[str, tuple[str, ...]] = {
     "temperature": (),
@@ -42,6 +43,15 @@ def figures(name: str, *arguments: str) -> Any:
 
 def test_every_study_has_its_command() -> None:
     assert list(QUICK) == list(study.commands)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_every_study_has_its_figure_and_its_command_in_the_documents(name: str) -> None:
+    page = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+
+    assert f"](figures/study-{name}.svg)" in page
+    assert f"--plot docs/figures/study-{name}.svg`" in page
+    assert (ROOT / f"docs/figures/study-{name}.svg").is_file()
 
 
 @pytest.mark.parametrize("name", QUICK)
