@@ -4,17 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from model.decoding import torch_choice
 from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
-from model.native import _native
-from model.ops.native_choice import draw_tuple, drawn, rank_tuple, ranked, score_tuple, scored
+from model.ops.native_choice import NativeChooser, Rows
 from tests.bits.conditions import available_isas
-
-Rows = NDArray[np.float32]
 
 
 class Chooser(Protocol):
@@ -25,21 +20,6 @@ class Chooser(Protocol):
     def rank(self, rows: Rows, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]: ...
 
     def score(self, rows: Rows, scores: Sequence[Score]) -> list[Drawn]: ...
-
-
-class NativeChooser:
-    def __init__(self, isa: str = "auto", threads: int = 1) -> None:
-        self._native = _native.Chooser(isa, threads)
-
-    def choose(self, rows: Rows, draws: Sequence[Draw]) -> list[Drawn]:
-        answers = self._native.choose(rows, [draw_tuple(draw) for draw in draws])
-        return [drawn(draw, answer) for draw, answer in zip(draws, answers, strict=True)]
-
-    def rank(self, rows: Rows, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
-        return [ranked(answer) for answer in self._native.rank(rows, [rank_tuple(each) for each in rankings])]
-
-    def score(self, rows: Rows, scores: Sequence[Score]) -> list[Drawn]:
-        return [scored(answer) for answer in self._native.score(rows, [score_tuple(each) for each in scores])]
 
 
 class TorchChooser:

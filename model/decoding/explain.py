@@ -38,7 +38,7 @@ def explain(row: Floats, draw: Draw) -> Explanation:
         stages.append(_stage(name, given, left))
         given = _dense(left, len(row))
     uniform = draw.uniform if draw.temperature > 0.0 else None
-    return Explanation(_entropy(_all(row)), uniform, tuple(stages))
+    return Explanation(entropy(_all(row)), uniform, tuple(stages))
 
 
 def _stages(row: Floats, draw: Draw) -> Stages:
@@ -99,7 +99,7 @@ def _likeliest(left: Candidates) -> tuple[tuple[int, float], ...]:
     return tuple(sorted(entries, key=lambda entry: (-entry[1], entry[0])))
 
 
-def _entropy(candidates: Candidates) -> float:
-    """In nats: log W − Σ w · s / W, where w = e^s and W = Σ w."""
+def entropy(candidates: Candidates) -> float:
+    """Of what is left, renormalised, in nats: log W − Σ w · s / W, where w = e^s and W = Σ w."""
     total: float = running_sum(candidates.weights)[-1]
     return math.log(total) - float((candidates.weights * candidates.scaled).sum() / total)

@@ -5,8 +5,12 @@ Knows the order of the tuples; computes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from model.decoding.params import (
     Draw,
@@ -21,6 +25,25 @@ from model.decoding.params import (
     TokenLogprob,
 )
 from model.native import _native
+
+Rows = NDArray[np.float32]
+
+
+class NativeChooser:
+    """The native op set's choices from rows of logits [rows, vocabulary] that are handed over, without a model."""
+
+    def __init__(self, isa: str = "auto", threads: int = 1) -> None:
+        self._native = _native.Chooser(isa, threads)
+
+    def choose(self, rows: Rows, draws: Sequence[Draw]) -> list[Drawn]:
+        answers = self._native.choose(rows, [draw_tuple(draw) for draw in draws])
+        return [drawn(draw, answer) for draw, answer in zip(draws, answers, strict=True)]
+
+    def rank(self, rows: Rows, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        return [ranked(answer) for answer in self._native.rank(rows, [rank_tuple(each) for each in rankings])]
+
+    def score(self, rows: Rows, scores: Sequence[Score]) -> list[Drawn]:
+        return [scored(answer) for answer in self._native.score(rows, [score_tuple(each) for each in scores])]
 
 
 def draw_tuple(draw: Draw) -> _native.DrawTuple:

@@ -16,6 +16,7 @@ from service.cli.info import info
 from service.cli.pull import pull
 from service.cli.replay import replay
 from service.cli.serve import serve
+from service.cli.study import study
 from service.cli.tokenize import tokenize
 
 INTERRUPTED = 130
@@ -45,5 +46,5 @@ def main() -> None:
     """
 
 
-for command in (serve, generate, replay, pull, tokenize, info, compress, bench):
+for command in (serve, generate, replay, pull, tokenize, info, compress, bench, study):
     main.add_command(command)

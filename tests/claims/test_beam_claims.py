@@ -4,31 +4,21 @@ Ids count from 0 where the statements count from 1: a, b, c are 0, 1, 2.
 """
 
 import math
-from collections.abc import Mapping
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 
 from model.decoding.choice import Ask, Asking
 from model.decoding.params import DecodingParameters, Penalties
 from model.decoding.sampler import Sampler
+from model.studies.beam import BEAM_FAILS, GREEDY_FAILS, TableModel
 from tests.beam_driver import Asked, RandomModel, found, ids_of, run
 from tests.reference import beams as reference
 from tests.reference.beams import Model, Row, Tokens
 from tests.torch_chooser import TorchChooser
 
 A, B, C = range(3)
-
-
-def table(rows: Mapping[Tokens, tuple[float, ...]]) -> Model:
-    """Probabilities of the next token after the last one, or after nothing."""
-    return lambda tokens: np.log(np.array(rows[tokens[-1:]], dtype=np.float32))
-
-
-TWO = table({(): (0.6, 0.4), (A,): (0.55, 0.45), (B,): (0.9, 0.1)})
-THREE = table({(): (0.4, 0.35, 0.25), (A,): (0.4, 0.3, 0.3), (B,): (0.4, 0.3, 0.3), (C,): (0.9, 0.05, 0.05)})
 
 
 def parameters(width: int, most: int, alpha: float = 0.0) -> DecodingParameters:
@@ -58,7 +48,7 @@ def probability(model: Model, tokens: Tokens) -> float:
 
 def test_d3_2_candidates_are_ranked_by_the_probability_of_the_whole_sequence() -> None:
     """ba has the second-best beginning and the best continuation, and wins."""
-    (ended,) = run([Asked(TWO, parameters(2, 2))])
+    (ended,) = run([Asked(GREEDY_FAILS, parameters(2, 2))])
 
     assert [(B, A), (A, A)] == [each.tokens for each in found(ended)]
     assert [math.log(0.36), math.log(0.33)] == pytest.approx([each.logprob for each in found(ended)], abs=1e-6)
@@ -66,7 +56,7 @@ def test_d3_2_candidates_are_ranked_by_the_probability_of_the_whole_sequence() -
 
 def test_d3_2_ties_have_a_fixed_order() -> None:
     """Parent first, then id."""
-    even = table({(): (1 / 3,) * 3, (A,): (1 / 3,) * 3, (B,): (1 / 3,) * 3, (C,): (1 / 3,) * 3})
+    even = TableModel((1 / 3,) * 3, ((1 / 3,) * 3,) * 3)
 
     (ended,) = run([Asked(even, parameters(4, 2))])
 
@@ -74,16 +64,16 @@ def test_d3_2_ties_have_a_fixed_order() -> None:
 
 
 def test_d3_2_there_are_never_more_beams_than_candidates() -> None:
-    (ended,) = run([Asked(THREE, parameters(16, 2))])
+    (ended,) = run([Asked(BEAM_FAILS, parameters(16, 2))])
 
     assert set(product(range(3), repeat=2)) == {each.tokens for each in found(ended)}
 
 
 def test_p3_3_1_greedy_is_not_optimal() -> None:
-    probabilities = {tokens: probability(TWO, tokens) for tokens in product(range(2), repeat=2)}
+    probabilities = {tokens: probability(GREEDY_FAILS, tokens) for tokens in product(range(2), repeat=2)}
 
     assert {(A, A): 0.33, (A, B): 0.27, (B, A): 0.36, (B, B): 0.04} == pytest.approx(probabilities, abs=1e-6)
-    assert (A, A) == greedy(TWO, 2)
+    assert (A, A) == greedy(GREEDY_FAILS, 2)
     assert (B, A) == max(probabilities, key=probabilities.__getitem__)
 
 
@@ -105,13 +95,13 @@ def test_p3_3_3_a_wide_enough_search_finds_the_optimum(vocabulary: int, length: 
 
 
 def test_p3_3_4_a_search_in_between_can_miss_the_optimum() -> None:
-    best, logprob = reference.exhaustive(THREE, 3, 2)
+    best, logprob = reference.exhaustive(BEAM_FAILS, 3, 2)
 
     assert (C, A) == best
     assert logprob == pytest.approx(math.log(0.225), abs=1e-6)
-    assert (A, A) == search(THREE, 2, 2)
-    assert pytest.approx(0.16, abs=1e-6) == probability(THREE, (A, A))
-    assert (C, A) == search(THREE, 3, 2)
+    assert (A, A) == search(BEAM_FAILS, 2, 2)
+    assert pytest.approx(0.16, abs=1e-6) == probability(BEAM_FAILS, (A, A))
+    assert (C, A) == search(BEAM_FAILS, 3, 2)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 8])
@@ -131,7 +121,7 @@ def test_p3_3_5_a_search_evaluates_at_most_n_b_v_probabilities(width: int) -> No
 
 def test_r9_1_a_length_penalty_can_prefer_the_longer_text() -> None:
     """After a, the end has probability 0.9: 0.45 for two tokens, against 0.5 for the end at once."""
-    model = table({(): (0.5, 0.5 - 1e-3, 1e-3), (B,): (0.9, 0.05, 0.05), (C,): (0.9, 0.05, 0.05)})
+    model = TableModel((0.5, 0.5 - 1e-3, 1e-3), ((0.9, 0.05, 0.05),) * 3)
     eos = frozenset({A})
 
     assert (A,) == search(model, 2, 3, alpha=0.0, eos=eos)
@@ -151,7 +141,7 @@ def test_r9_1_a_score_is_the_log_probability_over_the_generated_length() -> None
 
 def test_r9_1_a_repetition_penalty_changes_the_order_of_beams() -> None:
     """Unlike temperature, which keeps it (theorem 4.2)."""
-    model = table({(): (0.6, 0.4), (A,): (0.6, 0.4), (B,): (0.6, 0.4)})
+    model = TableModel((0.6, 0.4), ((0.6, 0.4),) * 2)
     penalised = DecodingParameters(3, 0, beam_width=2, penalties=Penalties(repetition=2.0))
 
     (plain,), (other,) = run([Asked(model, parameters(2, 3))]), run([Asked(model, penalised)])

@@ -1,33 +1,22 @@
 """The KV cache: definition 7.1 to example 7.4, exercise 10.3, and the code of section 7.
 
-Multiplications are counted in the real runner by the chapter's one rule: a product of a × b and b × c takes abc.
-The chapter's feed-forward has two matrices and ours has three, so the gate's are counted apart; so are the head's,
-which the chapter leaves out.
+Multiplications are counted in the real runner.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-from model.config import ModelConfig
-from model.kv_cache import PAGE_SIZE, pages_for
-from model.loading.tensor import StoredTensor
+from model.kv_cache import PAGE_SIZE
 from model.ops.torch_ops import TorchOps
-from model.runner import ModelRunner
-from tests.memory_checkpoint import config_of, memory_checkpoint
-from tests.paged_sequence import PagedSequence
+from model.studies.kv_cost import CostShape
+from tests.claims.counted import Counted, with_cache, without_cache
+from tests.memory_checkpoint import config_of
 from tests.reference import forward as reference
 from tests.tiny_model import TinyShape
-
-CHAPTER_PARTS = ("query", "key", "value", "attention_output", "up", "down", "attention")
-"""What the chapter counts; `up` and `down` are the two matrices of its feed-forward."""
 
 
 def square_shape(width: int, *, layers: int = 1, context: int = 256) -> TinyShape:
@@ -49,100 +38,6 @@ SECTION_7 = square_shape(32, layers=2)
 """V = 50, d = 32, d_ff = 128, L = 2."""
 OURS = TinyShape(layers=1, width=576, heads=9, kv_heads=3, head_width=64, feed_forward=1536, vocabulary=50)
 """One layer of the default model's sizes."""
-
-
-class AttentionCounter(TorchFunctionMode):
-    """Counts the products of queries with keys, and of weights with values, in the calls really made."""
-
-    count = 0
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is functional.scaled_dot_product_attention:
-            queries, keys, values = args
-            self.count += queries.numel() * keys.shape[2] + queries.shape[:3].numel() * values.shape[2:].numel()
-        return func(*args, **(kwargs or {}))
-
-
-class CountingOps(TorchOps):
-    """Counts the multiplications of every linear map by the name of its tensor, and those of attention."""
-
-    def __init__(self, config: ModelConfig, page_count: int) -> None:
-        super().__init__(config, page_count, dtype=torch.float64)
-        self.pages.fill_(torch.nan)
-        self.counts: Counter[str] = Counter()
-        self.hidden: list[Tensor] = []
-        """What every residual sum returned: rows of h, after attention and after the feed-forward."""
-        self._parts: dict[int, tuple[StoredTensor, ...]] = {}
-
-    def matrix(self, *parts: StoredTensor) -> Tensor:
-        matrix = super().matrix(*parts)
-        self._parts[id(matrix)] = parts
-        return matrix
-
-    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
-        for part in self._parts[id(weight)]:
-            self.counts[part.name.rpartition(".")[2]] += x.numel() * part.shape[0]
-        return super().linear(x, weight)
-
-    def attend(self, layer: int, queries: Tensor) -> Tensor:
-        with AttentionCounter() as counter:
-            attended = super().attend(layer, queries)
-        self.counts["attention"] += counter.count
-        return attended
-
-    def add(self, x: Tensor, y: Tensor) -> Tensor:
-        self.hidden.append(super().add(x, y))
-        return self.hidden[-1]
-
-
-class Counted:
-    """A runner whose work is counted. Positions are NaN until they are written."""
-
-    def __init__(self, shape: TinyShape, positions: int) -> None:
-        self.checkpoint = memory_checkpoint(shape)
-        self.ops = CountingOps(self.checkpoint.config, pages_for(positions))
-        self.runner = ModelRunner(self.ops, self.checkpoint)
-
-    def sequence(self, length: int = 0) -> PagedSequence:
-        sequence = PagedSequence(range(self.ops.page_count))
-        sequence.length = length
-        return sequence
-
-    def feed(self, token_ids: Sequence[int], *, start: int = 0) -> Tensor:
-        """Run these rows from position `start` on; the logits [vocabulary] of the last."""
-        logits: Tensor = self.sequence(start).feed(self.runner, token_ids)
-        return logits
-
-    @property
-    def cached(self) -> Tensor:
-        """Keys and values [layers, positions, numbers], NaN where nothing was written."""
-        return self.ops.pages.permute(0, 3, 4, 1, 2, 5).flatten(3).flatten(1, 2)
-
-    @property
-    def chapter_count(self) -> int:
-        return sum(self.ops.counts[part] for part in CHAPTER_PARTS)
-
-
-def with_cache(counted: Counted, ids: Sequence[int]) -> Tensor:
-    """Each position once; logits [positions, vocabulary]."""
-    return torch.stack([counted.feed(ids[t : t + 1], start=t) for t in range(len(ids))])
-
-
-def without_cache(counted: Counted, ids: Sequence[int]) -> Tensor:
-    """For each position the whole sequence up to it, computed anew; logits [positions, vocabulary]."""
-    return torch.stack([counted.feed(ids[: t + 1]) for t in range(len(ids))])
-
-
-def cached_formula(n: int, d: int, d_ff: int) -> int:
-    """Theorem 7.3.1: multiplications of one layer over n positions."""
-    return d * n * (n + 1) + n * (4 * d * d + 2 * d * d_ff)
-
-
-def full_formula(n: int, d: int, d_ff: int) -> int:
-    """Theorem 7.3.2."""
-    return d * n * (n + 1) * (2 * n + 1) // 3 + n * (n + 1) // 2 * (4 * d * d + 2 * d * d_ff)
 
 
 def ids_of(count: int) -> list[int]:
@@ -237,7 +132,7 @@ def test_t7_3_1_multiplications_with_a_cache(n: int, d_ff: int) -> None:
 
     with_cache(counted, ids_of(n))
 
-    assert cached_formula(n, 16, d_ff) == counted.chapter_count
+    assert CostShape.plain(16, feed_forward=d_ff).cached(n) == counted.chapter_count
 
 
 @pytest.mark.parametrize("t", [1, 31, 32, 33, 64])
@@ -247,7 +142,7 @@ def test_t7_3_1_multiplications_of_one_position(t: int) -> None:
 
     counted.feed([1], start=t - 1)
 
-    assert 2 * t * 16 + 4 * 16**2 + 2 * 16 * 64 == counted.chapter_count
+    assert 2 * t * 16 + 4 * 16**2 + 2 * 16 * 64 == CostShape.plain(16).position(t) == counted.chapter_count
 
 
 @pytest.mark.parametrize("d_ff", [20, 64])
@@ -258,7 +153,7 @@ def test_t7_3_2_multiplications_without_a_cache(n: int, d_ff: int) -> None:
 
     without_cache(counted, ids_of(n))
 
-    assert full_formula(n, 16, d_ff) == counted.chapter_count
+    assert CostShape.plain(16, feed_forward=d_ff).full(n) == counted.chapter_count
 
 
 @pytest.mark.parametrize("n", [1, 10, 40])
@@ -304,13 +199,27 @@ def test_t7_3_linear_maps_of_the_default_models_sizes() -> None:
 
     counts = counted.ops.counts
     linear = counts.total() - counts["attention"] - counts["embedding"]
-    assert 3_538_944 == 2 * 576**2 + 2 * 576 * 192 + 3 * 576 * 1536 == linear
+    assert 3_538_944 == 2 * 576**2 + 2 * 576 * 192 + 3 * 576 * 1536 == CostShape.of(config_of(OURS)).linear == linear
     assert 106_168_320 == 30 * linear
+
+
+@pytest.mark.parametrize("n", [1, 2, 33])
+def test_t7_3_grouped_heads_and_a_gate_are_counted_too(n: int) -> None:
+    """T7.3 for any model: what the runner computes, but for embedding and head."""
+    shape = replace(OURS, layers=2, width=24, heads=3, kv_heads=1, head_width=8, feed_forward=40)
+    cached, full = Counted(shape, n), Counted(shape, n)
+
+    with_cache(cached, ids_of(n))
+    without_cache(full, ids_of(n))
+
+    expected = CostShape.of(config_of(shape))
+    counts = [run.ops.counts.total() - run.ops.counts["head"] - run.ops.counts["embedding"] for run in (cached, full)]
+    assert [expected.cached(n), expected.full(n)] == counts
 
 
 def test_e7_4_a_thousand_positions_of_width_a_thousand() -> None:
     """E7.4: 1.3001·10¹⁰ against 6.6737·10¹², 513.3 times as many."""
-    cached, full = cached_formula(1000, 1000, 4000), full_formula(1000, 1000, 4000)
+    cached, full = CostShape.plain(1000).cached(1000), CostShape.plain(1000).full(1000)
 
     assert 13_001_000_000 == cached
     assert "6.6737e+12" == f"{full:.4e}"
@@ -365,7 +274,8 @@ def test_c7_greedy_decoding_with_and_without_a_cache(n: int) -> None:
     torch.testing.assert_close(logits, full_logits, rtol=1e-12, atol=1e-12)
     counts = cached.chapter_count, full.chapter_count
     assert C7[n] == (*counts, f"{counts[1] / counts[0]:.2f}")
-    assert (2 * cached_formula(n, 32, 128), 2 * full_formula(n, 32, 128)) == counts
+    shape = CostShape.plain(32, layers=2)
+    assert (shape.cached(n), shape.full(n)) == counts
     rows = n, n * (n + 1) // 2
     assert [2 * count * 32 * 128 for count in rows] == [run.ops.counts["gate"] for run in (cached, full)]
     assert [n * 32 * 50] * 2 == [run.ops.counts["head"] for run in (cached, full)]

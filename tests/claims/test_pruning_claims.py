@@ -22,7 +22,8 @@ from model.compression.scores import brain_damage, magnitude, saliency
 from model.compression.selection import Pattern, Share, Sparsity, smallest
 from model.compression.sparsegpt import sparsegpt
 from model.compression.structured import narrowed
-from tests.claims.trials import HALF, SHARED, WIDTH, Trial, many, median_ratio, trial
+from model.studies.obs_correlation import COUNTS, SHARED, Trial, differing
+from tests.claims.trials import HALF, WIDTH, many, median_ratio, trial
 
 EXACT = 1e-12
 
@@ -68,7 +69,7 @@ def test_r3_saliency_only_zeroes_the_k_of_least_saliency_and_compensates_nothing
     gone = sorted(range(WIDTH), key=lambda i: scores[i])[:HALF]
     expected = [0.0 if i in gone else weight for i, weight in enumerate(case.weights.tolist())]
 
-    assert expected == case.by_saliency_only().tolist()
+    assert expected == case.by_saliency_only(HALF).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -105,7 +106,7 @@ def test_r5_magnitude_spares_weights_and_pays_in_loss() -> None:
 )
 def test_r6_the_table_of_one_draw(shared: float, figures: list[float]) -> None:
     """R6: seed 4 shows the whole pattern of the chapter's table."""
-    assert figures == [round(figure, 3) for figure in trial(4, shared).deviations()]
+    assert figures == [round(figure, 3) for figure in trial(4, shared).deviations(HALF)]
 
 
 @pytest.mark.parametrize("shared", [0.3, 0.7, 0.9])
@@ -157,15 +158,15 @@ def test_r9_the_gain_grows_with_what_inputs_share() -> None:
 
 @pytest.mark.parametrize("method", [Trial.by_saliency_only, Trial.by_surgery])
 def test_r10_the_more_inputs_share_the_nearer_the_choice_is_to_magnitude(
-    method: Callable[[Trial], Vector],
+    method: Callable[[Trial, int], Vector],
 ) -> None:
     """R10: medians of how many of 64 weights are chosen otherwise."""
-    differing = [
-        float(np.median([len(zeros_of(method(case)) ^ zeros_of(case.by_magnitude())) for case in cases]))
+    differences = [
+        float(np.median([differing(method(case, HALF), case.by_magnitude(HALF)) for case in cases]))
         for cases in ([trial(seed, shared) for seed in range(30)] for shared in SHARED)
     ]
 
-    assert differing[3] < 0.75 * differing[0]
+    assert differences[3] < 0.75 * differences[0]
 
 
 def by_the_chapter(weights: Vector, inverse: Matrix, count: int) -> list[float]:
@@ -231,9 +232,9 @@ def test_r13_a_survivor_moves_when_the_hessian_is_not_diagonal() -> None:
     """R13: and the caller's row does not."""
     case = trial(5, 0.7)
     before = case.weights.copy()
-    kept = case.by_surgery() != 0
+    kept = case.by_surgery(HALF) != 0
 
-    assert (case.by_surgery()[kept] != case.weights[kept]).any()
+    assert (case.by_surgery(HALF)[kept] != case.weights[kept]).any()
     assert before.tolist() == case.weights.tolist()
 
 
@@ -311,7 +312,7 @@ def test_r17_zeros_leave_as_many_multiplications_and_structure_takes_them_away(s
 
 
 @pytest.mark.parametrize("shared", SHARED)
-@pytest.mark.parametrize("count", [8, 16, 32, 48])
+@pytest.mark.parametrize("count", COUNTS)
 def test_r18_the_demonstration_holds_on_its_whole_grid(shared: float, count: int) -> None:
     """R18: surgery deviates less than magnitude at every c and k, and leaves exactly k zeros."""
     for seed in range(5):

@@ -11,7 +11,8 @@ from model.compression.obs import brain_compression, compensated, removal_loss, 
 from model.compression.refit import refitted
 from model.compression.selection import Share
 from model.compression.sparsegpt import sparsegpt
-from tests.claims.trials import HALF, SHARED, WIDTH, trial
+from model.studies.obs_correlation import SHARED
+from tests.claims.trials import HALF, WIDTH, trial
 
 EXACT = 1e-12
 
@@ -104,7 +105,7 @@ def test_brain_compression_is_surgery_on_every_row() -> None:
 def test_refitting_what_remains_lowers_the_loss_and_keeps_the_mask() -> None:
     """Beyond no retraining: the closed form on the mask that magnitude chose."""
     case = trial(11, 0.9)
-    pruned = case.by_magnitude()[None]
+    pruned = case.by_magnitude(HALF)[None]
     fitted = refitted(case.weights[None], case.hessian, pruned != 0)
 
     assert quadratic_form(fitted - case.weights, case.hessian) < quadratic_form(pruned - case.weights, case.hessian)

@@ -1,5 +1,6 @@
 """Uniform quantisation: definition 8.1 to example 8.3, exercise 10.4, and the code of section 8."""
 
+from dataclasses import astuple
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -8,19 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from model.compression.grids import GridSpec, Levels, Whole, fit, round_to_nearest
-from model.compression.hessian import Matrix, Vector
+from model.compression.hessian import Matrix
 from model.compression.matrix import GridMatrix
+from model.studies.uniform_error import SEED, UniformErrorStudy, quantised, sample, study, uniform, with_outlier
 
 BITS = range(1, 9)
 ROUNDED_ONCE = 1 + 2**-20
 """Room for what float32 rounds of a weight near the end of its range."""
-
-
-def uniform(bits: int, group: int | Whole = "matrix") -> GridSpec:
-    return GridSpec(bits, group, "uniform", stored="float32")
 
 
 def exact_levels(a: Fraction, bits: int) -> list[Fraction]:
@@ -31,11 +28,6 @@ def exact_levels(a: Fraction, bits: int) -> list[Fraction]:
 
 def levels_from(a: float, bits: int) -> Levels:
     return fit(np.array([[-a, a]]), uniform(bits))
-
-
-def quantised(levels: Levels, weights: Matrix) -> Matrix:
-    """Weights [1, 2] at their levels, in float64."""
-    return levels.matrix(levels.all_codes(weights)).dequantised().astype(np.float64)
 
 
 def step_of(matrix: GridMatrix) -> float:
@@ -200,9 +192,8 @@ def test_e8_3_pruned_weights_are_refused_on_a_grid_without_zero() -> None:
 
 
 @cache
-def section_8() -> tuple[Matrix, Vector]:
-    rng = np.random.default_rng(20261010)
-    return rng.normal(0, 0.05, (64, 48)), rng.normal(size=48)
+def section_8() -> UniformErrorStudy:
+    return study(bits=(8, 4, 2))
 
 
 @pytest.mark.parametrize(
@@ -215,44 +206,25 @@ def section_8() -> tuple[Matrix, Vector]:
 )
 def test_c8_the_table_of_section_8(bits: int, figures: str) -> None:
     """C8: Δ, max|e|, Δ/2, ‖E‖, its bound, Δ√(mn/12), ‖Ex‖, its bound, digit for digit."""
-    weights, x = section_8()
-    matrix = round_to_nearest(weights, uniform(bits))
-    error, delta = weights - matrix.dequantised(), step_of(matrix)
-    norm, size = np.linalg.norm, np.sqrt(weights.size)
-    found = [
-        *(delta, np.abs(error).max(), delta / 2, norm(error), delta / 2 * size, delta * size / np.sqrt(12)),
-        *(norm(error @ x), delta / 2 * size * norm(x)),
-    ]
+    (row,) = [row for row in section_8().by_bits if row.bits == bits]
 
-    assert figures == " ".join(f"{figure:.5f}" for figure in found)
+    assert figures == " ".join(f"{figure:.5f}" for figure in astuple(row)[2:])
 
 
-def with_outlier() -> Matrix:
-    weights = section_8()[0].copy()
-    weights[0, 0] = 1.0
-    return weights
-
-
-def figures_of(levels: Levels, weights: Matrix) -> tuple[str, int, str]:
-    """Norm of the error, levels in use, and the error of the outlier."""
-    found: NDArray[np.float32] = levels.matrix(levels.all_codes(weights)).dequantised()
-    error = weights - found
-    return f"{np.linalg.norm(error):.5f}", len(np.unique(found)), f"{abs(error[0, 0]):.4f}"
+def outlier_figures(index: int) -> tuple[str, str, int, str]:
+    row = section_8().outlier[index]
+    return f"{row.reach:.4f}", f"{row.norm:.5f}", row.levels_in_use, f"{row.outlier_error:.4f}"
 
 
 def test_c8_an_outlier_leaves_five_levels_to_the_rest() -> None:
     """C8: a = 1, because of one weight."""
-    weights = with_outlier()
-
-    assert ("2.21452", 5, "0.0000") == figures_of(fit(weights, uniform(4)), weights)
+    assert ("1.0000", "2.21452", 5, "0.0000") == outlier_figures(0)
 
 
 def test_c8_clipping_the_outlier_costs_less() -> None:
     """C8: a = .1753, as without the outlier."""
-    weights, levels = with_outlier(), fit(section_8()[0], uniform(4))
-
-    assert "0.1753" == f"{-float(levels.offsets[0, 0]):.4f}"
-    assert ("0.90588", 16, "0.8247") == figures_of(levels, weights)
+    assert "0.1753" == f"{section_8().reach:.4f}"
+    assert ("0.1753", "0.90588", 16, "0.8247") == outlier_figures(1)
 
 
 def test_x10_4_three_bits() -> None:
@@ -282,7 +254,7 @@ def test_t6_weights_outside_the_range_are_clipped_to_its_ends() -> None:
 
 def test_t7_finer_ranges_lose_less() -> None:
     """T7: one range for a matrix is the worst choice; one for a row is better, one for a group better still."""
-    weights = with_outlier()
+    weights = with_outlier(sample(64, 48, SEED)[0])
     wholes: tuple[int | Whole, ...] = ("matrix", "row", 16)
     errors = [np.linalg.norm(weights - round_to_nearest(weights, uniform(4, whole)).dequantised()) for whole in wholes]
 

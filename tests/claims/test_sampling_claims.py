@@ -19,11 +19,11 @@ from model.decoding.filters import (
 )
 from model.decoding.params import DecodingParameters
 from model.decoding.sampler import Sampler
+from model.studies.distributions import candidates, row_of, tempered
+from model.studies.sampling import EXAMPLE
 from tests.claims.tokens import (
     LAST_UNIFORM,
-    LOGITS_OF_SECTION_6,
     UNIT,
-    candidates,
     drawn,
     exact_distributions,
     frequencies,
@@ -31,8 +31,6 @@ from tests.claims.tokens import (
     midpoints,
     plain_logits,
     plain_temperatures,
-    row,
-    tempered,
 )
 from tests.reference import sampling as reference
 from tests.torch_chooser import TorchChooser
@@ -159,7 +157,7 @@ def test_r6_2_the_alias_method_saves_nothing_for_one_draw() -> None:
 @pytest.mark.slow
 def test_c6_the_empirical_distribution() -> None:
     """C6: 200,000 draws with seed 20261010 fall (.6173, .3322, .0505)."""
-    kept = distribution(row(LOGITS_OF_SECTION_6), temperature=0.8, top_p=0.95)
+    kept = distribution(row_of(EXAMPLE), temperature=0.8, top_p=0.95)
     uniforms = np.random.default_rng(20261010).random(200_000)
 
     counts = frequencies(kept, uniforms.tolist())

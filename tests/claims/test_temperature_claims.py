@@ -8,13 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.claims.tokens import (
-    LAST_UNIFORM,
-    drawn,
-    plain_logits,
-    plain_temperatures,
-    tempered,
-)
+from model.studies.distributions import tempered
+from tests.claims.tokens import LAST_UNIFORM, drawn, plain_logits, plain_temperatures
 from tests.reference import sampling as reference
 
 

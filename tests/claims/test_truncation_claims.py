@@ -15,11 +15,10 @@ from model.decoding.filters import (
     leading,
     running_sum,
 )
+from model.studies.distributions import candidates, dense, row_of, tempered
+from model.studies.sampling import EXAMPLE
 from tests.claims.tokens import (
-    LOGITS_OF_SECTION_6,
     UNIT,
-    candidates,
-    dense,
     exact_distributions,
     exact_masses,
     frequencies,
@@ -27,8 +26,6 @@ from tests.claims.tokens import (
     logarithms,
     midpoints,
     plain_logits,
-    row,
-    tempered,
     top_p_ids,
 )
 from tests.reference import sampling as reference
@@ -46,7 +43,7 @@ def mass_of(probabilities: Sequence[float], some: Sequence[int]) -> float:
 @given(probabilities=exact_distributions())
 def test_d5_1_the_order_is_probability_descending_index_ascending(probabilities: list[float]) -> None:
     """D5.1: π sorts by probability, and equal ones by index."""
-    assert reference.ranking(probabilities) == leading(row(logarithms(probabilities)), 6).tolist()
+    assert reference.ranking(probabilities) == leading(row_of(logarithms(probabilities)), 6).tolist()
 
 
 @given(probabilities=exact_distributions(), k=st.integers(1, 6))
@@ -54,7 +51,7 @@ def test_d5_1_top_k_keeps_the_first_k(probabilities: list[float], k: int) -> Non
     """D5.1: S^(k) = {π(1), …, π(k)}."""
     expected = sorted(reference.top_k_set(probabilities, k))
 
-    assert expected == keep_top_k(row(logarithms(probabilities)), k).tolist()
+    assert expected == keep_top_k(row_of(logarithms(probabilities)), k).tolist()
 
 
 @given(probabilities=exact_distributions(), mass=exact_masses)
@@ -80,7 +77,7 @@ def test_p5_2_1_truncation_is_the_conditional_distribution(probabilities: list[f
 def test_p5_2_2_truncation_keeps_ratios(logits: list[float], k: int) -> None:
     """P5.2.2: p_S(i)/p_S(j) = p_i/p_j inside S."""
     whole = tempered(logits, 1.0)
-    kept = distribution(row(logits), temperature=1.0, top_k=k)
+    kept = distribution(row_of(logits), temperature=1.0, top_k=k)
     inside, before = kept.probabilities(), whole[kept.token_ids]
 
     assert pytest.approx(before / before[0], rel=1e-12) == inside / inside[0]
@@ -90,7 +87,7 @@ def test_p5_2_2_truncation_keeps_ratios(logits: list[float], k: int) -> None:
 def test_p5_2_3_the_distance_is_the_mass_cut_off(logits: list[float], k: int) -> None:
     """P5.2.3: ½ Σ|p − p_S| = 1 − p(S)."""
     whole = tempered(logits, 1.0)
-    kept = distribution(row(logits), temperature=1.0, top_k=k)
+    kept = distribution(row_of(logits), temperature=1.0, top_k=k)
 
     distance = reference.total_variation(whole.tolist(), dense(kept, len(logits)).tolist())
 
@@ -100,7 +97,7 @@ def test_p5_2_3_the_distance_is_the_mass_cut_off(logits: list[float], k: int) ->
 @given(logits=plain_logits, mass=st.one_of(st.just(0.9), st.floats(0.01, 1.0)))
 def test_p5_2_corollary_top_p_moves_at_most_one_minus_rho(logits: list[float], mass: float) -> None:
     """P5.2: p(S_ρ) ≥ ρ, so the distribution moves by at most 1 − ρ; ρ = .9 moves it by .1 or less."""
-    kept = distribution(row(logits), temperature=1.0, top_p=mass)
+    kept = distribution(row_of(logits), temperature=1.0, top_p=mass)
 
     distance = reference.total_variation(tempered(logits, 1.0).tolist(), dense(kept, len(logits)).tolist())
 
@@ -110,7 +107,7 @@ def test_p5_2_corollary_top_p_moves_at_most_one_minus_rho(logits: list[float], m
 def test_p5_2_corollary_top_k_has_no_such_bound() -> None:
     """P5.2: on a flat distribution top-k throws away nearly everything."""
     logits = [0.0] * 1000
-    kept = distribution(row(logits), temperature=1.0, top_k=1)
+    kept = distribution(row_of(logits), temperature=1.0, top_k=1)
 
     assert pytest.approx(0.999) == reference.total_variation([0.001] * 1000, dense(kept, 1000).tolist())
 
@@ -118,7 +115,7 @@ def test_p5_2_corollary_top_k_has_no_such_bound() -> None:
 @given(probabilities=exact_distributions(smallest=1))
 def test_l5_3_the_top_j_have_the_most_mass_of_j_tokens(probabilities: list[float]) -> None:
     """L5.3: p(T) ≤ c_|T| for every T; with distinct probabilities only the top set itself reaches it."""
-    order = leading(row(logarithms(probabilities)), len(probabilities))
+    order = leading(row_of(logarithms(probabilities)), len(probabilities))
     sums = running_sum(np.asarray(probabilities)[order])
 
     for some in subsets(len(probabilities)):
@@ -178,7 +175,7 @@ def test_t5_4_5_the_ends_are_greedy_and_the_support(probabilities: list[float]) 
 
     assert greedy(logits) == top_p_ids(probabilities, max(probabilities))
     assert support == top_p_ids(probabilities, 1.0)
-    assert support == distribution(row(logits), temperature=1.0, top_p=1.0).token_ids.tolist()
+    assert support == distribution(row_of(logits), temperature=1.0, top_p=1.0).token_ids.tolist()
 
 
 def test_r5_5_a_smallest_set_need_not_be_the_top_p_set() -> None:
@@ -205,7 +202,7 @@ def test_e5_6_top_p_follows_the_shape_and_top_k_does_not() -> None:
 
     assert 1 == len(top_p_ids(peak, 0.9))
     assert 4 == len(top_p_ids(flat, 0.9))
-    assert {2} == {len(keep_top_k(row(logarithms(p)), 2)) for p in (peak, flat, mixed)}
+    assert {2} == {len(keep_top_k(row_of(logarithms(p)), 2)) for p in (peak, flat, mixed)}
 
 
 def test_trap_t5_rounding_decides_at_the_threshold() -> None:
@@ -230,13 +227,13 @@ def test_c6_the_printed_sets() -> None:
     assert [[0], [0, 1], [0, 1, 2, 3], [0, 1, 2, 3]] == sets
     assert [[0], [0, 1], [0, 1, 2, 3]] == [top_p_ids(probabilities, mass) for mass in (0.3, 0.6, 1.0)]
     assert [0.5, 0.7, 0.8999999999999999, 0.9999999999999999] == running_sum(np.array(probabilities)).tolist()
-    assert [0, 1] == keep_top_k(row(logarithms(probabilities)), 2).tolist()
+    assert [0, 1] == keep_top_k(row_of(logarithms(probabilities)), 2).tolist()
 
 
 def test_c6_the_truncated_distribution() -> None:
     """C6: τ = .8 and ρ = .95 keep three of six, mass .9765, at distance .0235 = 1 − p(S)."""
-    whole = tempered(LOGITS_OF_SECTION_6, 0.8)
-    kept = distribution(row(LOGITS_OF_SECTION_6), temperature=0.8, top_p=0.95)
+    whole = tempered(EXAMPLE, 0.8)
+    kept = distribution(row_of(EXAMPLE), temperature=0.8, top_p=0.95)
     mass = whole[kept.token_ids].sum()
 
     assert [0.6038, 0.3232, 0.0496, 0.0182, 0.0041, 0.0012] == np.round(whole, 4).tolist()
@@ -264,4 +261,4 @@ def test_trap_t4_rho_of_one_keeps_no_token_of_probability_zero() -> None:
     probabilities = [0.5, 0.2, 0.2, 0.1, 0.0]
 
     assert [0, 1, 2, 3, 4] == reference.top_p_set(probabilities, 1.0)
-    assert [0, 1, 2, 3] == distribution(row(logarithms(probabilities)), temperature=1.0).token_ids.tolist()
+    assert [0, 1, 2, 3] == distribution(row_of(logarithms(probabilities)), temperature=1.0).token_ids.tolist()

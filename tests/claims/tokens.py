@@ -13,48 +13,19 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from model.decoding.filters import (
-    Candidates,
-    Doubles,
-    Floats,
-    distribution,
-    drawn_position,
-    keep_top_p,
-)
+from model.decoding.filters import Candidates, drawn_position, keep_top_p
 from model.decoding.params import Draw
 from model.decoding.torch_choice import choose
+from model.studies.distributions import candidates, row_of
 
 LAST_UNIFORM = 1.0 - 2.0**-53
 UNIT = 64
 """Exact probabilities are multiples of 1/64."""
 
 
-def candidates(probabilities: Sequence[float]) -> Candidates:
-    """The tokens of positive probability, with exactly these probabilities as weights."""
-    ids = np.flatnonzero(np.asarray(probabilities) > 0.0)
-    weights = np.asarray(probabilities, dtype=np.float64)[ids]
-    scaled = np.log(weights / weights.max())
-    return Candidates(ids, scaled.astype(np.float32), scaled, weights)
-
-
-def row(logits: Sequence[float]) -> Floats:
-    return np.asarray(logits, dtype=np.float32)
-
-
 def logarithms(probabilities: Sequence[float]) -> list[float]:
     """Logits whose softmax at τ = 1 these are."""
     return [math.log(p) if p > 0.0 else -math.inf for p in probabilities]
-
-
-def dense(kept: Candidates, size: int) -> Doubles:
-    """Probabilities over the whole vocabulary, 0 outside what is kept."""
-    probabilities = np.zeros(size)
-    probabilities[kept.token_ids] = kept.probabilities()
-    return probabilities
-
-
-def tempered(logits: Sequence[float], temperature: float) -> Doubles:
-    return dense(distribution(row(logits), temperature=temperature), len(logits))
 
 
 def top_p_ids(probabilities: Sequence[float], mass: float) -> list[int]:
@@ -64,14 +35,14 @@ def top_p_ids(probabilities: Sequence[float], mass: float) -> list[int]:
 def greedy(*rows: Sequence[float]) -> list[int | None]:
     """What temperature 0 picks from each row."""
     draws = [Draw(row=index, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, uniform=0.5) for index in range(len(rows))]
-    return [drawn.token_id for drawn in choose(torch.from_numpy(np.stack([row(r) for r in rows])), draws)]
+    return [drawn.token_id for drawn in choose(torch.from_numpy(np.stack([row_of(r) for r in rows])), draws)]
 
 
 def drawn(logits: Sequence[float], uniform: float, **filters: Any) -> int | None:
     """What one draw picks from a row."""
     plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
     draw = Draw(row=0, uniform=uniform, **(plain | filters))
-    return choose(torch.from_numpy(row(logits)[None]), [draw])[0].token_id
+    return choose(torch.from_numpy(row_of(logits)[None]), [draw])[0].token_id
 
 
 def frequencies(kept: Candidates, uniforms: Sequence[float]) -> dict[int, int]:
@@ -96,6 +67,3 @@ def exact_distributions(max_size: int = 6, smallest: int = 0) -> st.SearchStrate
 exact_masses = st.integers(1, UNIT).map(lambda count: count / UNIT)
 plain_logits = st.lists(st.floats(-8.0, 8.0, width=32), min_size=1, max_size=12)
 plain_temperatures = st.floats(0.1, 10.0)
-
-
-LOGITS_OF_SECTION_6 = [3.0, 2.5, 1.0, 0.2, -1.0, -2.0]

@@ -21,7 +21,8 @@ from model.decoding.params import (
     Ranking,
     Score,
 )
-from tests.choosers import CHOOSERS, NATIVE, Chooser, Rows
+from model.ops.native_choice import Rows
+from tests.choosers import CHOOSERS, NATIVE, Chooser
 from tests.reference import choosing as reference
 from tests.reference.choosing import Changes
 from tests.reference.sampling import filtered, log_softmax

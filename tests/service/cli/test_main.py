@@ -14,7 +14,7 @@ TANE = Path(sys.executable).parent / "tane"
 
 
 def test_the_commands_are_these() -> None:
-    assert ["serve", "generate", "replay", "pull", "tokenize", "info", "bench"] == list(main.commands)
+    assert ["serve", "generate", "replay", "pull", "tokenize", "info", "bench", "study"] == list(main.commands)
 
 
 @pytest.mark.parametrize("command", main.commands)
