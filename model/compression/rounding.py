@@ -4,6 +4,8 @@ Knows numbers only. Always: sums are in float64, so errors of parts add up to th
 """
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +35,14 @@ _NUMBERS_AT_ONCE = 1 << 20
 """An embedding has hundreds of millions, of which float64 copies would take gigabytes."""
 
 NOTHING = Rounding(0, 0.0, 0.0)
+
+
+def by_kind(rounded: Mapping[str, Rounding]) -> dict[str, Rounding]:
+    """From tensors by name to kinds of them: `query`, `down`, `embedding` …"""
+    kinds: defaultdict[str, Rounding] = defaultdict(lambda: NOTHING)
+    for name, rounding in rounded.items():
+        kinds[name.rpartition(".")[2]] += rounding
+    return dict(kinds)
 
 
 def rounding_of(weights: NDArray[np.float32], rounded: NDArray[np.float32]) -> Rounding:

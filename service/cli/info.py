@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.console import for_terminal, write_json
+from service.cli.console import write_json
 from service.cli.loading import load_checkpoint, read_settings
 from service.cli.options import settings_options
+from service.cli.weight_table import error_rows, errors, format_rows, formats, show_rows
 
 if TYPE_CHECKING:
     from model.loading.checkpoint import Checkpoint
-    from model.loading.tensor import StoredTensor
     from model.ops.native_forms import WeightType
 
 FLOAT32_BYTES = 4
@@ -54,7 +54,7 @@ def describe(path: Path, checkpoint: "Checkpoint", weight_type: "WeightType") ->
         "sha256": checkpoint.sha256,
         "config": dataclasses.asdict(checkpoint.config),
         "parameters": sum(prod(tensor.shape) for tensor in checkpoint.tensors.values()),
-        "formats": _formats(checkpoint.tensors),
+        "formats": formats((each.format.name, each.stored_bytes) for each in checkpoint.tensors.values()),
         "native_weights": _native_weights(checkpoint, weight_type),
         "cache": {"numbers_per_token": numbers, "float32_bytes_per_token": numbers * FLOAT32_BYTES},
         "vocabulary": {
@@ -78,35 +78,12 @@ def _native_weights(checkpoint: "Checkpoint", weight_type: "WeightType") -> dict
         loaded = weights_as_loaded(checkpoint, weight_type)
     except ValueError as error:
         return {"refused": str(error)}
-    kinds = {
-        kind: {"weights": each.weights, "relative_rms_error": each.relative_rms_error}
-        for kind, each in loaded.rounded.items()
-    }
-    return {
-        "kept": loaded.kept,
-        "rounded": loaded.overall.weights,
-        "rounded_to": weight_type if kinds else None,
-        "relative_rms_error": loaded.overall.relative_rms_error,
-        "kinds": kinds,
-    }
-
-
-def _formats(tensors: Mapping[str, "StoredTensor"]) -> dict[str, dict[str, int]]:
-    """For each block format how many tensors and bytes are stored in it, the largest share first."""
-    found: dict[str, dict[str, int]] = {}
-    for tensor in tensors.values():
-        entry = found.setdefault(tensor.format.name, {"tensors": 0, "bytes": 0})
-        entry["tensors"] += 1
-        entry["bytes"] += tensor.stored_bytes
-    return dict(sorted(found.items(), key=lambda item: -item[1]["bytes"]))
+    return {**errors(loaded.kept, loaded.rounded), "rounded_to": weight_type if loaded.rounded else None}
 
 
 def show(description: Mapping[str, Any]) -> None:
     """Print the description, one line for each name and its value."""
-    rows = _rows(description)
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        click.echo(f"{name:{width}}  {for_terminal(value)}")
+    show_rows(_rows(description))
 
 
 def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -120,10 +97,7 @@ def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
             for name, value in config.items()
         ),
         ("parameters", f"{description['parameters']:,}"),
-        *(
-            (f"in {name}", f"{share['tensors']} tensors, {share['bytes']:,} bytes")
-            for name, share in description["formats"].items()
-        ),
+        *format_rows(description["formats"]),
         *_native_rows(description["native_weights"]),
         ("cache", f"{description['cache']['float32_bytes_per_token']:,} bytes a token in float32"),
         (
@@ -147,15 +121,4 @@ def _recipe_rows(recipe: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def _native_rows(native: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "refused" in native:
         return [("native", f"refused: {native['refused']}")]
-    rows = [("kept as stored", f"{native['kept']:,} weights")]
-    if native["rounded"]:
-        errors = ", ".join(f"{kind} {_percent(each['relative_rms_error'])}" for kind, each in native["kinds"].items())
-        rows += [
-            (f"rounded to {native['rounded_to']}", f"{native['rounded']:,} weights"),
-            ("relative error", f"{_percent(native['relative_rms_error'])}: {errors}"),
-        ]
-    return rows
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
+    return error_rows(native, f"rounded to {native['rounded_to']}")

@@ -33,11 +33,16 @@ def pull_default(settings: Settings) -> Path:
 
 def load_checkpoint(settings: Settings) -> "tuple[Path, Checkpoint]":
     """The model file that the settings name, or the default one, and what it says."""
+    path = Path(settings.model) if settings.model else pull_default(settings)
+    return path, load_checkpoint_of(path)
+
+
+def load_checkpoint_of(path: Path) -> "Checkpoint":
+    """What a GGUF file says, or the folder of a compressed model."""
     from model.loading.model import load_model
 
-    path = Path(settings.model) if settings.model else pull_default(settings)
     with model_errors(), loading_bar("checking the model"):
-        return path, load_model(path)
+        return load_model(path)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from service import __version__
 from service.cli.bench import bench
 from service.cli.compress import compress
 from service.cli.console import write_any_character
+from service.cli.export import export
 from service.cli.generate import generate
 from service.cli.info import info
 from service.cli.pull import pull
@@ -46,5 +47,19 @@ def main() -> None:
     """
 
 
-for command in (serve, generate, replay, pull, tokenize, info, compress, bench, study):
+COMMANDS = (
+    serve,
+    generate,
+    replay,
+    pull,
+    tokenize,
+    info,
+    compress,
+    export,
+    bench,
+    study,
+)
+"""In the order in which they are listed."""
+
+for command in COMMANDS:
     main.add_command(command)

@@ -179,8 +179,11 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(tmp_path: Path) -> None:
     source = tiny_source(tmp_path)
     path = tmp_path / "x.gguf"
 
+    def another_writes() -> None:
+        path.write_bytes(b"another")
+
     with pytest.raises(FileExistsError):
-        write_gguf(path, source, "Q8_0", on_tensor=lambda: bool(path.write_bytes(b"another")))
+        write_gguf(path, source, "Q8_0", on_tensor=another_writes)
 
     assert b"another" == path.read_bytes()
 
