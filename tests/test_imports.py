@@ -77,6 +77,7 @@ NATIVE_PATH = [
     "model.chat",
     "model.decoding.sampler",
     "model.evaluation.acceptance",
+    "model.evaluation.overlap",
     "model.evaluation.perplexity",
     "model.evaluation.predictors",
     "model.evaluation.saved",

@@ -10,6 +10,7 @@ import click
 from service import __version__
 from service.cli.bench import bench
 from service.cli.console import write_any_character
+from service.cli.evaluate import evaluate
 from service.cli.generate import generate
 from service.cli.info import info
 from service.cli.pull import pull
@@ -44,5 +45,5 @@ def main() -> None:
     """
 
 
-for command in (serve, generate, replay, pull, tokenize, info, bench):
+for command in (serve, generate, replay, pull, tokenize, info, evaluate, bench):
     main.add_command(command)
