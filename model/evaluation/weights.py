@@ -30,7 +30,10 @@ class LinearWeights:
     zeros: int
     """Weights that are exactly 0."""
     errors: Mapping[str, float]
-    """‖W − Ŵ‖ / ‖W‖ (Frobenius) for each matrix that has the same shape in the reference; empty without one."""
+    """‖W − Ŵ‖ / ‖W‖ (Frobenius) for each matrix that has the same shape in the reference.
+
+    Empty without a reference, and beside one with another number of layers, whose layers are not the same ones.
+    """
 
     @property
     def bits_per_weight(self) -> float:
@@ -43,6 +46,8 @@ class LinearWeights:
 
 def linear_weights(checkpoint: Checkpoint, reference: Checkpoint | None = None) -> LinearWeights:
     """Read every matrix once. Raises ModelFileError when a file changed after it was opened."""
+    if reference is not None and reference.config.layer_count != checkpoint.config.layer_count:
+        reference = None
     linear = {name: tensor for name, tensor in checkpoint.tensors.items() if _is_linear(name, tensor)}
     zeros = 0
     errors = {}
