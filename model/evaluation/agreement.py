@@ -39,7 +39,9 @@ class Agreement:
     relative_perplexity_percent: float
     """How much greater the perplexity is than the reference's."""
     standard_error_percent: float
-    """Of the relative perplexity, from the paired differences of all tokens."""
+    """Of the relative perplexity, from the paired differences of all tokens, as if each were drawn by itself."""
+    window_standard_error_percent: float | None
+    """The same from the mean differences of windows, whose tokens hang together; None for a single window."""
     mean_divergence: float
     divergence_99_percent: float
     """99 % of all tokens diverge by at most this much."""
@@ -48,11 +50,26 @@ class Agreement:
 
 def score(reference: Logits, logits: Logits, targets: Sequence[int]) -> TokenScores:
     """Compare predictions, [tokens, vocabulary] each, of the tokens that came."""
-    assert reference.shape == logits.shape == (len(targets), logits.shape[1])
+    return score_each(reference, [logits], targets)[0]
+
+
+def score_each(reference: Logits, candidates: Sequence[Logits], targets: Sequence[int]) -> list[TokenScores]:
+    """Compare the predictions of several models with one reference's, [tokens, vocabulary] each."""
+    assert all(logits.shape == reference.shape == (len(targets), logits.shape[1]) for logits in candidates)
     wanted = np.asarray(targets)
-    return joined(
-        [_score(reference[rows], logits[rows], wanted[rows]) for rows in _chunks(len(targets))],
-    )
+    parts: list[list[TokenScores]] = [[] for _ in candidates]
+    for rows in _chunks(len(targets)):
+        expected = _log_softmax(reference[rows])
+        for logits, scored in zip(candidates, parts, strict=True):
+            scored.append(_score(expected, logits[rows], wanted[rows]))
+    return [joined(scored) for scored in parts]
+
+
+def negative_log_likelihoods(logits: Logits, targets: Sequence[int]) -> Numbers:
+    """Of the tokens that came, in nats, by predictions [tokens, vocabulary]."""
+    wanted = np.asarray(targets)
+    found = [_log_softmax(logits[rows])[np.arange(len(wanted[rows])), wanted[rows]] for rows in _chunks(len(wanted))]
+    return -np.concatenate(found)
 
 
 def joined(parts: Sequence[TokenScores]) -> TokenScores:
@@ -64,25 +81,31 @@ def joined(parts: Sequence[TokenScores]) -> TokenScores:
     )
 
 
-def agreement(scores: TokenScores) -> Agreement:
-    """Put all tokens together; needs at least two."""
+def agreement(scores: TokenScores, windows: int = 1) -> Agreement:
+    """Put all tokens together; needs at least two. They are those of so many windows, as many of each, in order."""
     differences = scores.nll - scores.reference_nll
     ratio = float(np.exp(differences.mean()))
-    error = float(differences.std(ddof=1) / np.sqrt(differences.size))
+    by_window = differences.reshape(windows, -1).mean(axis=1)
     return Agreement(
         tokens=differences.size,
         reference_perplexity=float(np.exp(scores.reference_nll.mean())),
         perplexity=float(np.exp(scores.nll.mean())),
         relative_perplexity_percent=PERCENT * (ratio - 1),
-        standard_error_percent=PERCENT * ratio * error,
+        standard_error_percent=PERCENT * ratio * standard_error(differences),
+        window_standard_error_percent=PERCENT * ratio * standard_error(by_window) if windows > 1 else None,
         mean_divergence=float(scores.divergence.mean()),
         divergence_99_percent=float(np.quantile(scores.divergence, 0.99)),
         same_top_percent=PERCENT * float(scores.same_top.mean()),
     )
 
 
-def _score(reference: Logits, logits: Logits, targets: NDArray[np.int64]) -> TokenScores:
-    expected, found = _log_softmax(reference), _log_softmax(logits)
+def standard_error(numbers: Numbers) -> float:
+    """Of the mean of at least two numbers."""
+    return float(numbers.std(ddof=1) / np.sqrt(numbers.size))
+
+
+def _score(expected: Numbers, logits: Logits, targets: NDArray[np.int64]) -> TokenScores:
+    found = _log_softmax(logits)
     rows = np.arange(len(targets))
     return TokenScores(
         reference_nll=-expected[rows, targets],

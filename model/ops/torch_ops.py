@@ -86,8 +86,7 @@ class TorchOps:
         return torch.split_with_sizes(x, widths, dim=-1)
 
     def store(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        both = torch.stack((self._rotated(keys), self._by_heads(values)))
-        self._storage[layer].index_copy_(2, self._step.written, both.transpose(1, 2))
+        self._storage[layer].index_copy_(2, self._step.written, self._written(keys, values).transpose(1, 2))
 
     def attend(self, layer: int, queries: Tensor) -> Tensor:
         rotated = self._rotated(queries)
@@ -124,6 +123,10 @@ class TorchOps:
     def _copy(self, copy: PageCopy) -> None:
         pages = self.pages[..., : copy.positions, :]
         pages[:, :, :, copy.target] = pages[:, :, :, copy.source]
+
+    def _written(self, keys: Tensor, values: Tensor) -> Tensor:
+        """What pages hold of keys and values: [2, rows, kv heads, head width]."""
+        return torch.stack((self._rotated(keys), self._by_heads(values)))
 
     def _by_heads(self, x: Tensor) -> Tensor:
         """[rows, heads · head width] → [rows, heads, head width]."""

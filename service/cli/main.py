@@ -11,6 +11,7 @@ from service import __version__
 from service.cli.bench import bench
 from service.cli.compress import compress
 from service.cli.console import write_any_character
+from service.cli.evaluate import evaluate
 from service.cli.export import export
 from service.cli.generate import generate
 from service.cli.info import info
@@ -55,6 +56,7 @@ COMMANDS = (
     tokenize,
     info,
     compress,
+    evaluate,
     export,
     bench,
     study,

@@ -4,7 +4,6 @@ Both run the same weights on the same windows. Always: a prediction sees what st
 """
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,8 @@ from typing import Any
 
 import click
 import numpy as np
-import torch
 
-from model.batch import Batch, Segment
-from model.evaluation.agreement import Logits, TokenScores, agreement, joined, score
+from model.evaluation.agreement import TokenScores, agreement, joined, score
 from model.evaluation.corpus import (
     ADDRESSES,
     HELD_OUT,
@@ -27,15 +24,14 @@ from model.evaluation.corpus import (
     published_corpus,
     windows,
 )
-from model.kv_cache import pages_for
+from model.evaluation.perplexity import token_ids_sha256
+from model.evaluation.predictors import Predictor, native_predictor, torch_predictor
 from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
 from model.loading.hub import pull
-from model.ops.native_ops import Isa, KvType, NativeOps
-from model.ops.protocol import Program
-from model.ops.torch_ops import TorchOps
+from model.native import _native
+from model.ops.native_ops import Isa, KvType
 from model.tokenizer import Tokenizer
-from model.transformer import ModelWeights, Transformer
 from service.cli.console import Failure, count_bar
 from service.op_sets import usable_cores
 from tests.bench import machine
@@ -44,43 +40,8 @@ from tests.bench.record import deliver, markdown_table, output_options
 NAME = "perplexity"
 
 
-class Reference:
-    """Predictions of torch in float32."""
-
-    def __init__(self, checkpoint: Checkpoint, width: int) -> None:
-        ops = TorchOps(checkpoint.config, pages_for(width), dtype=torch.float32)
-        self._program = program_on(ops, checkpoint)
-
-    def logits(self, ids: Sequence[int]) -> Logits:
-        """[ids, vocabulary]: row i predicts what follows ids[: i + 1]."""
-        batch = Batch((Segment(tuple(ids), 0, tuple(range(pages_for(len(ids)))), asks=len(ids)),))
-        answer: Logits = self._program.run(batch).numpy()
-        return answer
-
-
-class Native:
-    """Predictions of the native op set."""
-
-    def __init__(self, checkpoint: Checkpoint, width: int, *, kv_type: KvType, isa: Isa, threads: int) -> None:
-        self.ops = NativeOps(checkpoint.config, pages_for(width), threads=threads, kv_type=kv_type, isa=isa)
-        self._program = program_on(self.ops, checkpoint)
-
-    def logits(self, ids: Sequence[int]) -> Logits:
-        """[ids, vocabulary]: row i predicts what follows ids[: i + 1]."""
-        batch = Batch((Segment(tuple(ids), 0, tuple(range(pages_for(len(ids)))), asks=len(ids)),))
-        answer: Logits = self._program.run(batch).numpy()
-        return answer
-
-
-def program_on(ops: Any, checkpoint: Checkpoint) -> Program:
-    """The checkpoint's decoder, without the runner around it."""
-    transformer = Transformer(ops, checkpoint.config, ModelWeights.load(ops, checkpoint))
-    program: Program = ops.program(transformer.forward)
-    return program
-
-
 def compare(
-    reference: Reference, natives: dict[KvType, Native], windows: Sequence[Window]
+    reference: Predictor, natives: dict[KvType, Predictor], windows: Sequence[Window]
 ) -> Iterator[list[TokenScores]]:
     """For each window the scores of every native model in turn, and last of all the second against the first."""
     for _, ids in windows:
@@ -193,14 +154,13 @@ def main(as_json: bool, records: bool, **given: Any) -> None:
 def measure(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
     """Score every window by every model; the figures."""
     threads = options.threads or usable_cores()
-    torch.set_num_threads(threads)
     corpus = _corpus(options)
     chosen = _windows(checkpoint, corpus, options)
     natives = {
-        kv_type: Native(checkpoint, options.window, kv_type=kv_type, isa=options.isa, threads=threads)
+        kv_type: native_predictor(checkpoint, options.window, kv_type=kv_type, isa=options.isa, threads=threads)
         for kv_type in dict.fromkeys(options.kv_types)
     }
-    reference = Reference(checkpoint, options.window)
+    reference = torch_predictor(checkpoint, options.window, threads=threads)
     scores = []
     with count_bar("windows", len(chosen)) as on_window:
         for each in compare(reference, natives, chosen):
@@ -211,11 +171,11 @@ def measure(checkpoint: Checkpoint, options: Options) -> dict[str, Any]:
         "machine": machine.described(),
         "model": checkpoint.name,
         "model_sha256": checkpoint.sha256,
-        "instruction_set": next(iter(natives.values())).ops.isa,
+        "instruction_set": options.isa if options.isa != "auto" else machine.ISAS[_native.best_isa()],
         "corpus": corpus.name,
         "corpus_sha256": corpus.sha256,
         "documents": sorted({name for name, _ in chosen}),
-        "token_ids_sha256": _hash(chosen),
+        "token_ids_sha256": token_ids_sha256(chosen),
         "window": options.window,
         "comparisons": figures_of(_names(list(natives)), scores, options.window),
     }
@@ -233,10 +193,6 @@ def _corpus(options: Options) -> Corpus:
 def _windows(checkpoint: Checkpoint, corpus: Corpus, options: Options) -> list[Window]:
     count = math.ceil(options.tokens / (options.window - 1))
     return windows(corpus, Tokenizer(checkpoint.vocabulary).encode, width=options.window, count=count)
-
-
-def _hash(windows: Sequence[Window]) -> str:
-    return hashlib.sha256(np.array([ids for _, ids in windows], dtype="<i4").tobytes()).hexdigest()
 
 
 if __name__ == "__main__":

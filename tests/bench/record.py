@@ -26,10 +26,19 @@ def output_options(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")(command)
 
 
-def deliver(name: str, figures: dict[str, Any], table: str, *, as_json: bool, records: bool) -> None:
+def deliver(
+    name: str,
+    figures: dict[str, Any],
+    table: str,
+    *,
+    as_json: bool,
+    records: bool,
+    page: Path = PAGE,
+    folder: Path = FIGURES,
+) -> None:
     """Print what was found, and keep it when asked to."""
     if records:
-        record(name, figures, table)
+        record(name, figures, table, page=page, folder=folder)
     if as_json:
         write_json(figures)
     else:

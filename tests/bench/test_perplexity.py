@@ -10,13 +10,14 @@ import torch
 from click.testing import CliRunner
 
 from model.batch import Batch, Segment
+from model.evaluation.predictors import native_predictor, torch_predictor
 from model.kv_cache import pages_for
 from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
 from model.ops.native_ops import NativeOps
 from model.ops.torch_ops import TorchOps
 from model.runner import ModelRunner
-from tests.bench.perplexity import Native, Reference, main, table
+from tests.bench.perplexity import main, table
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 IDS = tuple(range(3, 43))
@@ -50,7 +51,7 @@ def last_logits(runner: ModelRunner, ids: tuple[int, ...]) -> Any:
 def test_every_native_row_has_the_bits_of_its_prefix_alone(checkpoint: Checkpoint, length: int) -> None:
     alone = ModelRunner(NativeOps(checkpoint.config, 2), checkpoint)
 
-    together = Native(checkpoint, len(IDS), kv_type="int8", isa="auto", threads=2).logits(IDS)
+    together = native_predictor(checkpoint, len(IDS), threads=2).logits(IDS)
 
     assert last_logits(alone, IDS[:length]).tobytes() == together[length - 1].tobytes()
 
@@ -59,7 +60,7 @@ def test_every_row_of_the_reference_is_its_prefix_alone(checkpoint: Checkpoint) 
     alone = ModelRunner(TorchOps(checkpoint.config, 2, dtype=torch.float64), checkpoint)
     expected = np.stack([last_logits(alone, IDS[: length + 1]) for length in range(len(IDS))])
 
-    np.testing.assert_allclose(expected, Reference(checkpoint, len(IDS)).logits(IDS), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(expected, torch_predictor(checkpoint, len(IDS)).logits(IDS), rtol=0, atol=1e-4)
 
 
 def test_at_least_as_many_tokens_are_scored_as_asked_for(figures: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ def test_the_commands_are_these() -> None:
         "tokenize",
         "info",
         "compress",
+        "eval",
         "export",
         "bench",
         "study",
