@@ -12,21 +12,22 @@ class StreamDecoder:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self.pending = b""
+        """The beginning of a character that waits: at most three bytes."""
 
     def fork(self) -> "StreamDecoder":
         """The same place for a second text that goes on from here."""
         child = StreamDecoder()
         child._decoder.setstate(self._decoder.getstate())
+        child.pending = self.pending
         return child
-
-    @property
-    def pending(self) -> bytes:
-        """The beginning of a character that waits: at most three bytes."""
-        return self._decoder.getstate()[0]
 
     def push(self, data: bytes) -> str:
         """The text that is certain once `data` has arrived."""
+        if not self.pending and data.isascii():
+            return data.decode("ascii")
         text = self._decoder.decode(data)
+        self.pending = self._decoder.getstate()[0]
         # Python waits for the last byte of a surrogate in UTF-8, although no byte can make it valid.
         return text + self.close() if b"\xed\xa0" <= self.pending < b"\xee" else text
 
@@ -44,4 +45,5 @@ class StreamDecoder:
         """The end of the bytes: U+FFFD if a character stayed incomplete. The decoder may then be used anew."""
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
+        self.pending = b""
         return text

@@ -122,6 +122,50 @@ async def begin_stream(
     return EventStream(exchange, first, form, request_id, keep_alive_s)
 
 
+class Patience:
+    """Cuts the waits of one task short, by TimeoutError, once one lasts too long.
+
+    Does what `asyncio.timeout` does, with one timer for all waits of a stream. It is set anew only when it rings, since
+    nearly every wait is for the next token, and far shorter.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "only a task waits"
+        self._task = task
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._began: float | None = None
+        """When the wait that goes on began."""
+        self._cancelling: int | None = None
+        """How often the task was told to end before it was cut short; None while it is not."""
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def __enter__(self) -> None:
+        self._began = self._loop.time()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._began = None
+        if self._cancelling is None:
+            return
+        others, self._cancelling = self._cancelling, None
+        if self._task.uncancel() <= others and kind is asyncio.CancelledError:
+            raise TimeoutError
+
+    def close(self) -> None:
+        """No wait is cut short any more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = (now if self._began is None else self._began) + self._seconds
+        if due <= now:
+            self._cancelling = self._task.cancelling()
+            self._task.cancel()
+            due = now + self._seconds
+        self._timer = self._loop.call_at(due, self._look)
+
+
 class EventStream(Response):
     """A response of events that ends with exactly one terminal event and `[DONE]`."""
 
@@ -151,9 +195,10 @@ class EventStream(Response):
     async def _send_events(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         event: Delta | Finished | Failed = self._first
-        while isinstance(event, Delta):
-            await _send_body(send, self._form.delta(event))
-            event = await self._next_event(send)
+        with closing(Patience(self._keep_alive_s)) as patience:
+            while isinstance(event, Delta):
+                await _send_body(send, self._form.delta(event))
+                event = await self._next_event(patience, send)
         await _send_body(send, self._terminal(event) + sse.DONE, more=False)
 
     def _terminal(self, event: Finished | Failed) -> bytes:
@@ -161,11 +206,10 @@ class EventStream(Response):
             return sse.event(envelope(failure(event), self._request_id))
         return self._form.finished(event)
 
-    async def _next_event(self, send: Send) -> Delta | Finished | Failed:
+    async def _next_event(self, patience: Patience, send: Send) -> Delta | Finished | Failed:
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._keep_alive_s):
-                    return await self._exchange.next_event()
+            with suppress(TimeoutError), patience:
+                return await self._exchange.next_event()
             await _send_body(send, sse.KEEP_ALIVE)
 
 

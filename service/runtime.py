@@ -25,6 +25,8 @@ IDLE_WAIT_S = 1.0
 """How often an idle engine wakes to forget what has outlived its time."""
 STALL_S = 30.0
 """A step longer than this means that the engine hangs."""
+REPORT_S = 0.1
+"""How long reports may wait while requests run. Told together, they find the code that counts them in the caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +59,25 @@ class Ticket:
         self._cancel = cancel
         self._waiting: dict[int, list[Delta]] = {}
         self._terminal: Finished | Failed | None = None
-        self._news = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
+        """Done as soon as there is something for whoever waits in `next_event`: one at a time."""
 
     def put(self, event: Delta | Finished | Failed) -> None:
         if isinstance(event, Delta):
             self._waiting.setdefault(event.index, []).append(event)
         else:
             self._terminal = event
-        self._news.set()
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     async def next_event(self) -> Delta | Finished | Failed:
         """What is new: one delta for each index, merged from all that wait, and the terminal event last."""
-        await self._news.wait()
-        if self._waiting:
-            index = next(iter(self._waiting))
-            merged = _merge(self._waiting.pop(index))
-            if not self._waiting and self._terminal is None:
-                self._news.clear()
-            return merged
-        if self._terminal is None:
-            raise RuntimeError("woken without an event")
-        return self._terminal
+        while not self._waiting:
+            if self._terminal is not None:
+                return self._terminal
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        return _merge(self._waiting.pop(next(iter(self._waiting))))
 
     def cancel(self) -> None:
         """Ask for the end; nothing happens when it has come already."""
@@ -116,7 +116,9 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._empty = asyncio.Event()
         self._empty.set()
-        self._beat = clock()
+        self._reports: list[StepReport] = []
+        """Of steps that were not told yet."""
+        self._told = self._beat = clock()
         self._is_open = False
         """Whether someone answers: from `start` to `_close`. Changed on the event loop alone."""
         self.draining = False
@@ -226,10 +228,17 @@ class Runtime:
             raise
 
     def _tell(self, report: StepReport) -> None:
-        try:
-            self._on_report(report)
-        except Exception:
-            logger.exception("a report of the engine was not taken")
+        """Tell of this step; soon, or at once where a request ended: its end is counted before its caller knows."""
+        self._reports.append(report)
+        now = self._clock()
+        if report.ran and not report.outcomes and now - self._told < REPORT_S:
+            return
+        reports, self._reports, self._told = self._reports, [], now
+        for each in reports:
+            try:
+                self._on_report(each)
+            except Exception:
+                logger.exception("a report of the engine was not taken")
 
     def _post(self, call: Callable[..., None], *arguments: object) -> None:
         """Have the event loop call something; it may be gone."""

@@ -7,9 +7,13 @@ KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+"""Kept, since `json.dumps` makes one for every call that asks for anything but its defaults."""
+
+
 def encode_json(value: Any) -> bytes:
     """Compact JSON in UTF-8. Raises ValueError for a number that JSON cannot hold."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    return _ENCODER.encode(value).encode("utf-8")
 
 
 def event(data: Any, event_id: int | None = None) -> bytes:

@@ -23,22 +23,27 @@ OUTLIER = 3.0
 class Observations:
     """Means, variance and covariance of rows and seconds over recent steps."""
 
+    __slots__ = ("_forgetting", "_rows", "_rows_seconds", "_rows_squared", "_seconds", "_weight")
+
     def __init__(self, forgetting: float = FORGETTING) -> None:
         self._forgetting = forgetting
-        self._moments: tuple[float, ...] = (0.0,) * 5
+        self._weight = self._rows = self._seconds = self._rows_squared = self._rows_seconds = 0.0
 
     def __bool__(self) -> bool:
-        return self._moments[0] > 0
+        return self._weight > 0
 
     def add(self, rows: int, seconds: float) -> None:
-        step = (1.0, rows, seconds, rows * rows, rows * seconds)
-        self._moments = tuple(self._forgetting * old + new for old, new in zip(self._moments, step, strict=True))
+        kept = self._forgetting
+        self._weight = kept * self._weight + 1.0
+        self._rows = kept * self._rows + rows
+        self._seconds = kept * self._seconds + seconds
+        self._rows_squared = kept * self._rows_squared + rows * rows
+        self._rows_seconds = kept * self._rows_seconds + rows * seconds
 
     def summary(self) -> tuple[float, float, float, float]:
         """Mean rows, mean seconds, variance of the rows, covariance."""
-        weight, *sums = self._moments
-        rows, seconds, rows_squared, rows_seconds = (each / weight for each in sums)
-        return rows, seconds, rows_squared - rows**2, rows_seconds - rows * seconds
+        weight, rows, seconds = self._weight, self._rows / self._weight, self._seconds / self._weight
+        return rows, seconds, self._rows_squared / weight - rows**2, self._rows_seconds / weight - rows * seconds
 
 
 class StepBudget:

@@ -44,7 +44,9 @@ class Sampler:
 
     def choose(self, logits: Any, asks: Sequence[Ask]) -> list[Choice]:
         """One choice for each ask, in their order; a sequence gains one token, and more where its drafts hold."""
-        draws = [draw for ask in asks for draw in self._draws(ask)]
+        draws: list[Draw] = []
+        for ask in asks:
+            self._add_draws(ask, draws)
         drawn = iter(self._ops.choose(logits, draws)) if draws else iter(())
         picked = self._pick(logits, asks)
         scored = self._score(logits, asks, picked)
@@ -59,10 +61,13 @@ class Sampler:
         return choices
 
     def _choice(self, logits: Any, ask: Ask, drawn: Iterator[Drawn], prompt: tuple[Drawn, ...]) -> Choice:
-        tokens = []
+        tokens: list[tuple[Drawn, ...]] = []
         for parent in ask.parents:
             asking = ask.sequences[parent]
-            tokens.append(self._settled(logits, ask, asking, tuple(islice(drawn, len(asking.rows)))))
+            if not asking.drafts and asking.constraint is None:
+                tokens.append((next(drawn),))
+            else:
+                tokens.append(self._settled(logits, ask, asking, tuple(islice(drawn, len(asking.rows)))))
         return Choice(ask.parents, tuple(tokens), prompt)
 
     def _pick(self, logits: Any, asks: Sequence[Ask]) -> dict[int, Picked | None]:
@@ -72,10 +77,14 @@ class Sampler:
             for index, ask in enumerate(asks)
             if ask.search is not None and ask.sequences
         }
+        if not searching:
+            return {}
         return dict(zip(searching, self._beams.pick(logits, list(searching.values())), strict=True))
 
     def _score(self, logits: Any, asks: Sequence[Ask], picked: Mapping[int, Picked | None]) -> list[tuple[Drawn, ...]]:
         """For each ask: its prompt's tokens, then what its search picked. One call of the op set."""
+        if not picked and not any(ask.prompt for ask in asks):
+            return [()] * len(asks)
         wanted: list[list[Score]] = []
         for index, ask in enumerate(asks):
             found = picked.get(index)
@@ -84,31 +93,32 @@ class Sampler:
         scored = iter(self._ops.score(logits, every)) if every else iter(())
         return [tuple(islice(scored, len(each))) for each in wanted]
 
-    def _draws(self, ask: Ask) -> Iterator[Draw]:
+    def _add_draws(self, ask: Ask, draws: list[Draw]) -> None:
+        """One draw for each row of each sequence that goes on, in the order of the ask's `parents`."""
+        parameters = ask.parameters
         changes: dict[int, Changes] = {}
         for parent, sample_index in zip(ask.parents, ask.sample_indices, strict=True):
+            asking = ask.sequences[parent]
             if parent not in changes:
-                changes[parent] = _changes_along(ask.sequences[parent], ask.parameters.max_new_tokens)
-            yield from self._draws_of(ask, ask.sequences[parent], sample_index, *changes[parent])
-
-    def _draws_of(
-        self, ask: Ask, asking: Asking, sample_index: int, edits: Sequence[LogitEdits], masks: Masks
-    ) -> Iterator[Draw]:
-        parameters = ask.parameters
-        for ahead, row in enumerate(asking.rows):
-            yield Draw(
-                row=row,
-                temperature=parameters.temperature,
-                top_k=parameters.top_k,
-                top_p=parameters.top_p,
-                min_p=parameters.min_p,
-                uniform=philox_uniform(parameters.seed, sample_index, asking.generated + ahead),
-                banned=self.banned(ask, asking.generated + ahead),
-                edits=edits[ahead] if edits else None,
-                allowed=masks[ahead] if masks else None,
-                logprobs=parameters.logprobs,
-                explain=parameters.explain,
-            )
+                changes[parent] = _changes_along(asking, parameters.max_new_tokens)
+            edits, masks = changes[parent]
+            for ahead, row in enumerate(asking.rows):
+                number = asking.generated + ahead
+                draws.append(
+                    Draw(
+                        row,
+                        parameters.temperature,
+                        parameters.top_k,
+                        parameters.top_p,
+                        parameters.min_p,
+                        philox_uniform(parameters.seed, sample_index, number),
+                        self.banned(ask, number),
+                        edits[ahead] if edits else None,
+                        masks[ahead] if masks else None,
+                        parameters.logprobs,
+                        parameters.explain,
+                    )
+                )
 
     def banned(self, ask: Ask, generated: int) -> tuple[int, ...]:
         """Before `min_new_tokens` nothing may end the text; an ignored EOS is an ordinary token."""

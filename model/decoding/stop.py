@@ -64,10 +64,12 @@ class StopMatcher:
     @property
     def held_length(self) -> int:
         """The longest end of the text so far that is a proper beginning of a stop string, in characters."""
-        return max((stop.matched for stop in self._stops), default=0)
+        return max(stop.matched for stop in self._stops) if self._stops else 0
 
     def push(self, text: str) -> int | None:
         """Where the earliest match that `text` completes starts, counted from the beginning of the whole text."""
+        if not self._stops:
+            return None
         starts = [
             self._length + end - len(stop.characters) for stop in self._stops if (end := stop.push(text)) is not None
         ]

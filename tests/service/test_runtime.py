@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -19,12 +20,12 @@ PROMPT = tuple(range(2, 32))
 
 @asynccontextmanager
 async def running(
-    on_report: Callable[[StepReport], None] | None = None,
+    on_report: Callable[[StepReport], None] | None = None, clock: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[tuple[Runtime, PagedModel, list[StepReport]]]:
     engine, model = make_engine()
     reports: list[StepReport] = []
     ledger = Ledger(page_count=64, max_queue_tokens=1 << 20, max_sessions=8, clock=lambda: 0.0)
-    runtime = Runtime(engine, ledger, on_report=on_report or reports.append)
+    runtime = Runtime(engine, ledger, on_report=on_report or reports.append, clock=clock)
     runtime.start()
     try:
         yield runtime, model, reports
@@ -170,6 +171,49 @@ async def test_a_session_command_that_meets_a_fault_is_answered_and_the_next_one
 
         assert raised.value.status == 500
         assert (await runtime.command(ListSessions("next"))).sessions == ()
+
+
+@in_loop
+async def test_reports_wait_while_requests_run_and_are_told_before_an_end_is() -> None:
+    async with running(clock=lambda: 0.0) as (runtime, _, reports):
+        ticket = runtime.submit(make_request(PROMPT, max_new_tokens=200, streams=True))
+        await ticket.next_event()
+        waiting = not reports
+        await terminal(ticket)
+
+        assert waiting
+        assert 200 == sum(report.generated_tokens for report in reports)
+
+
+@in_loop
+async def test_reports_wait_no_longer_than_a_moment() -> None:
+    async with running() as (runtime, _, reports):
+        ticket = runtime.submit(slow())
+        while not reports:
+            await asyncio.wait_for(ticket.next_event(), 5)
+
+        assert all(report.ran and not report.outcomes for report in reports)
+        ticket.cancel()
+        await terminal(ticket)
+
+
+@in_loop
+async def test_a_wait_that_is_cut_short_loses_no_event() -> None:
+    async with running() as (runtime, _, _):
+        ticket = runtime.submit(make_request(PROMPT, max_new_tokens=40, streams=True))
+        texts = []
+        while True:
+            waiting = asyncio.ensure_future(ticket.next_event())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            event = await ticket.next_event() if waiting.cancelled() else waiting.result()
+            if not isinstance(event, Delta):
+                break
+            texts.append(event.text)
+
+        assert isinstance(event, Finished)
+        assert event.completions[0].text == "".join(texts)
 
 
 @in_loop

@@ -1,0 +1,87 @@
+"""Waits that are cut short when they last too long, and only then."""
+
+import asyncio
+import time
+from contextlib import closing, suppress
+
+import pytest
+
+from service.exchange import Patience
+
+SHORT_S = 0.02
+
+
+def test_a_wait_that_lasts_too_long_is_a_timeout() -> None:
+    async def run() -> None:
+        with closing(Patience(SHORT_S)) as patience, patience:
+            await asyncio.sleep(10)
+
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        asyncio.run(run())
+
+    assert SHORT_S <= time.monotonic() - began < 5
+
+
+def test_every_wait_has_the_whole_time() -> None:
+    async def run() -> int:
+        waits = 0
+        with closing(Patience(5 * SHORT_S)) as patience:
+            for _ in range(10):
+                with patience:
+                    await asyncio.sleep(SHORT_S)
+                waits += 1
+        return waits
+
+    assert 10 == asyncio.run(run())
+
+
+def test_a_second_wait_is_cut_as_the_first_was() -> None:
+    async def run() -> int:
+        cuts = 0
+        with closing(Patience(SHORT_S)) as patience:
+            for _ in range(2):
+                with suppress(TimeoutError), patience:
+                    await asyncio.sleep(10)
+                cuts += 1
+        return cuts
+
+    assert 2 == asyncio.run(run())
+
+
+def test_what_lasts_long_between_two_waits_is_left_alone() -> None:
+    async def run() -> bool:
+        with closing(Patience(SHORT_S)) as patience:
+            with patience:
+                await asyncio.sleep(0)
+            await asyncio.sleep(3 * SHORT_S)
+            with patience:
+                await asyncio.sleep(0)
+        return True
+
+    assert asyncio.run(run())
+
+
+def test_a_task_that_is_cancelled_is_not_told_of_a_timeout() -> None:
+    async def run() -> bool:
+        async def wait() -> None:
+            with closing(Patience(10)) as patience, patience:
+                await asyncio.sleep(20)
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(run())
+
+
+def test_nothing_is_cut_after_the_end() -> None:
+    async def run() -> bool:
+        with closing(Patience(SHORT_S)):
+            pass
+        await asyncio.sleep(3 * SHORT_S)
+        return True
+
+    assert asyncio.run(run())
