@@ -8,13 +8,12 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import httpx
 
-from service.cli.http_post import Answered, Target, post
 from service.cli.load_report import LevelReport, StreamRecord, level_report
 from service.event_stream import EventStreamDecoder
 
@@ -86,7 +85,7 @@ async def run_load(plan: LoadPlan, on_request: Callable[[], None]) -> LoadReport
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         trust_env=False,
     ) as http:
-        driver = _Driver(_Poster(http, plan.timeout_s), plan, *await _identify(http, plan.model), on_request)
+        driver = _Driver(http, plan, *await _identify(http, plan.model), on_request)
         await driver.warm_up()
         levels = [await driver.level(number) for number in range(len(plan.concurrency))]
     return LoadReport(driver.server, driver.model, tuple(levels))
@@ -132,31 +131,11 @@ def _first_model(listing: httpx.Response) -> str:
         raise LoadError("the server lists no models at /v1/models; name one with --model") from error
 
 
-class _Poster:
-    """Sends what `httpx` builds. Reading a stream through `httpx` takes the processor several times as long."""
-
-    def __init__(self, http: httpx.AsyncClient, silence_s: float) -> None:
-        self._http = http
-        self._silence_s = silence_s
-        url = http.base_url
-        tls = httpx.create_ssl_context(trust_env=False) if url.scheme == "https" else None
-        self._target = Target(url.host, url.port or (443 if tls else 80), tls)
-        self._credentials = httpx.BasicAuth(url.username, url.password) if url.userinfo else httpx.Auth()
-
-    async def post(self, path: str, body: dict[str, Any], take: Callable[[bytes], None]) -> Answered:
-        """Raises OSError, TimeoutError among them."""
-        request = next(self._credentials.auth_flow(self._http.build_request("POST", path, json=body)))
-        # Codings would have to be undone, and an event stream in one may be held back.
-        request.headers["accept-encoding"] = "identity"
-        lines = [b"POST " + request.url.raw_path + b" HTTP/1.1", *(b": ".join(field) for field in request.headers.raw)]
-        return await post(self._target, b"\r\n".join([*lines, b"", request.content]), take, silence_s=self._silence_s)
-
-
 @dataclass
 class _Driver:
     """Makes the requests of one run."""
 
-    poster: _Poster
+    http: httpx.AsyncClient
     plan: LoadPlan
     server: ServerKind
     model: str
@@ -187,11 +166,14 @@ class _Driver:
         observed = _Observed(time.perf_counter())
         error: str | None = None
         try:
-            answered = await self.poster.post("/v1/completions", body, observed.take)
-            error = None if answered.is_success else _refusal(answered)
-        except TimeoutError:
+            async with self.http.stream("POST", "/v1/completions", json=body) as answer:
+                if answer.is_success:
+                    await observed.read(answer.aiter_bytes())
+                else:
+                    error = _refusal(answer.status_code, await answer.aread())
+        except httpx.TimeoutException:
             error = "timeout"
-        except OSError as failure:
+        except httpx.TransportError as failure:
             error = f"connection: {type(failure).__name__}"
         self.on_request()
         return observed.record(error)
@@ -226,14 +208,15 @@ class _Observed:
     usage_tokens: int | None = None
     error: str | None = None
     is_complete: bool = False
-    decoder: EventStreamDecoder = field(default_factory=EventStreamDecoder)
 
-    def take(self, piece: bytes) -> None:
-        now = time.perf_counter()
-        for event in self.decoder.feed(piece):
-            self._take_event(event.data, now)
+    async def read(self, pieces: AsyncIterator[bytes]) -> None:
+        decoder = EventStreamDecoder()
+        async for piece in pieces:
+            now = time.perf_counter()
+            for event in decoder.feed(piece):
+                self._take(event.data, now)
 
-    def _take_event(self, data: str, now: float) -> None:
+    def _take(self, data: str, now: float) -> None:
         if data == "[DONE]":
             self.is_complete = True
             return
@@ -267,11 +250,11 @@ class _Observed:
         )
 
 
-def _refusal(answered: Answered) -> str:
+def _refusal(status: int, body: bytes) -> str:
     try:
-        return f"http {answered.status}: {_code_of(json.loads(answered.refusal))}"
+        return f"http {status}: {_code_of(json.loads(body))}"
     except ValueError:
-        return f"http {answered.status}"
+        return f"http {status}"
 
 
 def _code_of(answer: Any) -> str:

@@ -35,8 +35,6 @@ class CompletionsFake:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
     """The client's port of each completion."""
-    headers: list[dict[bytes, bytes]] = field(default_factory=list)
-    """Of each completion."""
     running: int = 0
     most_running: int = 0
 
@@ -46,7 +44,6 @@ class CompletionsFake:
             await self._send(send, 200, (json.dumps(self.paths[path]).encode(),))
         elif path == "/v1/completions":
             self.ports.append(scope["client"][1])
-            self.headers.append(dict(scope["headers"]))
             self.bodies.append(json.loads(await self._body(receive)))
             await self._complete(send)
         else:

@@ -158,18 +158,6 @@ def test_every_request_has_a_connection_of_its_own(server: CompletionsFake, plan
     assert 3 == len(set(server.ports))
 
 
-def test_credentials_in_the_url_are_sent(server: CompletionsFake, plan: LoadPlan) -> None:
-    run(replace(plan, url=plan.url.replace("http://", "http://user:word@")))
-
-    assert b"Basic dXNlcjp3b3Jk" == server.headers[0][b"authorization"]
-
-
-def test_no_coding_is_asked_for_that_would_have_to_be_undone(server: CompletionsFake, plan: LoadPlan) -> None:
-    run(plan)
-
-    assert b"identity" == server.headers[0][b"accept-encoding"]
-
-
 def test_every_request_is_made(server: CompletionsFake, plan: LoadPlan) -> None:
     report = run(replace(plan, concurrency=(1, 2), requests=5, warmup=2))
 
