@@ -1,14 +1,15 @@
 """Whether llama.cpp, given an exported file, writes the text that Tane writes from the model it was made of.
 
 `make` compresses the default model to grids that GGUF's formats hold exactly, and exports each; `compare` asks both
-servers. Weights are the same to the last bit; sums are not, so both may part where two tokens are nearly as likely.
+servers. Weights are the same to the last bit; sums are not, so both may part where two tokens are nearly as likely. How
+often they do with one and the same file, the default model's own, is measured beside it.
 Always: after a token on which they differ both go on from Tane's, so each place is compared after the same text.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import click
@@ -35,6 +36,8 @@ GRIDS: Mapping[str, GridSpec] = {
     "Q8_0": GridSpec(8, 64, "symmetric"),
 }
 """For each format a grid that it holds."""
+SOURCE = "source"
+"""The default model's file, which both read as it is."""
 TOP = 20
 END = -1
 """Stands for the token that ended a text, which a peer does not list."""
@@ -158,27 +161,38 @@ def figures_of(format: str, comparisons: Sequence[Comparison]) -> dict[str, Any]
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    headings = ["exported as", "same text", "same token", "gaps where not, nats", "log-probabilities apart: mean, 99 %"]
+    headings = [
+        "file",
+        "same text",
+        "same token",
+        "gap where not: median, largest",
+        "log-probabilities apart: mean, 99 %",
+    ]
     rows = [
         [
             each["format"],
             f"{each['same_text']} of {each['prompts']}",
             f"{each['tokens'] - len(each['differences'])} of {each['tokens']}",
-            ", ".join(_shown(difference["gap"]) for difference in each["differences"]) or "–",
+            _gaps([difference["gap"] for difference in each["differences"]]),
             f"{each['logprob_apart_mean']:.3f}, {each['logprob_apart_99_percent']:.3f}",
         ]
         for each in figures["formats"]
     ]
     note = (
-        f"SmolLM2-135M-Instruct on grids of 64 columns that the formats hold exactly; {len(PROMPTS)} prompts, at most "
-        f"{figures['new_tokens']} greedy tokens, float16 caches in both. A gap is how much likelier Tane finds its own "
-        f"token than the peer's; after a difference both go on from Tane's. `{figures['command']}`"
+        f"{SOURCE}: both read the default model's own file. Others: the model on grids of 64 columns that the format "
+        f"holds exactly. {len(PROMPTS)} prompts, at most {figures['new_tokens']} greedy tokens, float16 caches in both."
+        " A gap is how much likelier Tane finds its own token than the peer's; after a difference both go on from "
+        f"Tane's. `{figures['command']}`"
     )
     return f"{markdown_table(headings, rows)}\n\n{note}"
 
 
-def _shown(gap: float | None) -> str:
-    return "not among 20" if gap is None else f"{gap:.3f}"
+def _gaps(gaps: Sequence[float | None]) -> str:
+    known = [gap for gap in gaps if gap is not None]
+    shown = [f"{median(known):.3f}, {max(known):.3f}"] if known else []
+    if len(known) < len(gaps):
+        shown.append(f"{len(gaps) - len(known)} not among {TOP}")
+    return "; ".join(shown) or "–"
 
 
 def compress(source: Checkpoint, spec: GridSpec, folder: Path) -> None:
@@ -198,7 +212,13 @@ def main() -> None:
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def make(folder: Path) -> None:
-    """Make a compressed model for each format in FOLDER, and its export beside it: Q4_1 and Q4_1.gguf."""
+    """Make a compressed model for each format in FOLDER, and its export beside it: Q4_1 and Q4_1.gguf.
+
+    `source` and `source.gguf` there are the default model's file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (SOURCE, f"{SOURCE}.gguf"):
+        (folder / name).symlink_to(pull())
     source = load_gguf(pull())
     with count_bar("models", len(GRIDS)) as on_model:
         for name, spec in GRIDS.items():

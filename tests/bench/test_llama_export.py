@@ -78,11 +78,11 @@ def test_what_llama_cpp_says_is_read(reason: str, last: list[Token]) -> None:
     assert [Token(5, -0.1, {5: -0.1, END: -0.3}), *last] == found
 
 
-def test_the_table_tells_every_gap() -> None:
+def test_the_table_tells_the_gaps() -> None:
     comparisons = [
         Comparison(64, (), (0.01,) * 64),
-        Comparison(64, (Difference(3, 0.0123, 0.1), Difference(5, None, None)), (0.03,) * 62),
+        Comparison(64, tuple(Difference(3, gap, None) for gap in (0.0123, 0.1, 0.03, None)), (0.03,) * 60),
     ]
     figures = {"formats": [figures_of("Q4_1", comparisons)], "new_tokens": 64, "command": "command"}
 
-    assert "| Q4_1 | 1 of 2 | 126 of 128 | 0.012, not among 20 | 0.020, 0.030 |" in table(figures)
+    assert "| Q4_1 | 1 of 2 | 124 of 128 | 0.030, 0.100; 1 not among 20 | 0.020, 0.030 |" in table(figures)
