@@ -134,7 +134,7 @@ def table(figures: dict[str, Any]) -> str:
     return f"{markdown_table(headings, rows)}\n\n{note}"
 
 
-def _named(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+def named_urls(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
     pairs = [value.partition("=") for value in values]
     if not all(name and separator and url for name, separator, url in pairs):
         raise click.BadParameter("each is NAME=URL", context, parameter)
@@ -142,7 +142,7 @@ def _named(context: click.Context, parameter: click.Parameter, values: Sequence[
 
 
 @click.command()
-@click.option("--peer", "peers", multiple=True, required=True, callback=_named, help="NAME=URL of another server.")
+@click.option("--peer", "peers", multiple=True, required=True, callback=named_urls, help="NAME=URL of another server.")
 @click.option("--contexts", default="16,512,1024", show_default=True, callback=integer_list)
 @click.option("--streams", default="8", show_default=True, callback=integer_list)
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="How often each is measured.")

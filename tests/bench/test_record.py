@@ -15,6 +15,7 @@ SCRIPTS = {
     "bits": "bits",
     "constraints": "constraints",
     "footprint": "footprint",
+    "llama_export": "llama_export",
     "neighbour": "neighbour",
     "peers": "peers",
     "perplexity": "perplexity",
