@@ -6,8 +6,10 @@ Knows checkpoints and no engines. Always: plain values, as JSON holds them.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
+from model.evaluation.saved import read_evaluation
 from model.loading.checkpoint import Checkpoint
 
 
@@ -22,10 +24,13 @@ class ModelReport:
     recipe: str | None
     """The name of the recipe that compressed them; None for a model as it was published."""
     report: Mapping[str, Any] | None
-    """The figures that are kept with a compressed model."""
+    """What compressing it came to."""
+    evaluation: Mapping[str, Any] | None
+    """What `tane eval --save` measured."""
 
 
-def report_on(checkpoint: Checkpoint) -> ModelReport:
+def report_on(checkpoint: Checkpoint, path: Path) -> ModelReport:
+    """`path`: where the model lies. Raises ModelFileError for figures beside it that cannot be read."""
     parameters = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
     stored = sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
     recipe = checkpoint.recipe or {}
@@ -35,11 +40,13 @@ def report_on(checkpoint: Checkpoint) -> ModelReport:
         bytes=stored,
         bits_per_weight=8 * stored / parameters,
         recipe=name if isinstance(name, str) else None,
-        report=_figures(recipe),
+        report=_single_values(recipe.get("report")),
+        evaluation=_single_values(read_evaluation(path, checkpoint.sha256)),
     )
 
 
-def _figures(recipe: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What was measured when the model was compressed."""
-    report = recipe.get("report")
-    return report if isinstance(report, Mapping) else None
+def _single_values(figures: Any) -> Mapping[str, Any] | None:
+    """Without the figures of each matrix and each document: these are for who opens the folder."""
+    if not isinstance(figures, Mapping):
+        return None
+    return {name: value for name, value in figures.items() if not isinstance(value, dict | list)}

@@ -30,6 +30,7 @@ OUR_FIELDS = (
     "bits_per_weight",
     "recipe",
     "report",
+    "evaluation",
     "draft",
     "engine",
     "reproducibility",

@@ -56,9 +56,10 @@ class Loaded:
 
 def load(settings: Settings, *, progress: Progress | None = None, make_budget: MakeBudget = StepBudget) -> Loaded:
     """Load the main model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
-    checkpoint = load_model(_main_path(settings, progress))
+    path = _main_path(settings, progress)
+    checkpoint = load_model(path)
     draft = load_draft(settings, checkpoint, load_model)
-    return _loaded(settings, checkpoint, checkpoint.name, draft=draft, make_budget=make_budget)
+    return _loaded(settings, checkpoint, path, checkpoint.name, draft=draft, make_budget=make_budget)
 
 
 def load_all(
@@ -69,12 +70,13 @@ def load_all(
     Every file is read and checked once, however often it is named, and before the first engine is built.
     """
     open_once = cache(open_model)
-    main = open_once(_main_path(settings, progress))
+    path = _main_path(settings, progress)
+    main = open_once(path)
     checkpoints = {name: _open_variant(name, path, main.name, open_once) for name, path in settings.variants.items()}
-    loaded = [_loaded(settings, main, main.name, draft=load_draft(settings, main, open_once))]
+    loaded = [_loaded(settings, main, path, main.name, draft=load_draft(settings, main, open_once))]
     for name, checkpoint in checkpoints.items():
         with _naming(name):
-            loaded.append(_loaded(settings, checkpoint, name))
+            loaded.append(_loaded(settings, checkpoint, settings.variants[name], name))
     return loaded
 
 
@@ -101,6 +103,7 @@ def _naming(variant: str) -> Iterator[None]:
 def _loaded(
     settings: Settings,
     checkpoint: Checkpoint,
+    path: Path,
     name: str,
     *,
     draft: LoadedDraft | None = None,
@@ -117,7 +120,7 @@ def _loaded(
         config=checkpoint.config,
         tokenizer=tokenizer,
         constraints=ConstraintCache(tokenizer, make_lock=worker_lock),
-        report=report_on(checkpoint),
+        report=report_on(checkpoint, path),
         chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
         defaults=checkpoint.defaults,
         repeats_bits=op_set.reproducibility_level == "bitwise",

@@ -224,7 +224,7 @@ MODEL = ServedModel(
     ),
     tokenizer=TOKENIZER,
     constraints=ConstraintCache(TOKENIZER, make_lock=worker_lock),
-    report=ModelReport(parameters=1000, bytes=625, bits_per_weight=5.0, recipe=None, report=None),
+    report=ModelReport(parameters=1000, bytes=625, bits_per_weight=5.0, recipe=None, report=None, evaluation=None),
     chat_template=ChatTemplate(CHAT, TOKENIZER),
     defaults=GenerationDefaults(temperature=0.2, top_p=0.9),
 )

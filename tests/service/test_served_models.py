@@ -16,7 +16,7 @@ from tests.tiny_vocabulary import tiny_vocabulary
 
 MERGING = Tokenizer(tiny_vocabulary())
 """Which spells "hello" in one token, where the main model's needs five."""
-REPORT = ModelReport(1000, 437, 3.5, "gptq-3bit-g64", {"loss": 0.5})
+REPORT = ModelReport(1000, 437, 3.5, "gptq-3bit-g64", {"loss": 0.5}, {"perplexity": 20.5})
 CHAT = [{"role": "user", "content": "Hi"}]
 GENERATING: Mapping[str, dict[str, Any]] = {
     "/generate": {"prompt": "abc"},
@@ -215,7 +215,9 @@ def test_every_model_is_described_by_its_name(both: Both, name: str) -> None:
     assert name == both.client.get(f"/v1/models/{name}").json["id"]
 
 
-@pytest.mark.parametrize("field", ["sha256", "bytes", "parameters", "bits_per_weight", "recipe", "report", "draft"])
+@pytest.mark.parametrize(
+    "field", ["sha256", "bytes", "parameters", "bits_per_weight", "recipe", "report", "evaluation", "draft"]
+)
 def test_the_list_and_info_tell_the_same_of_each_model(both: Both, field: str) -> None:
     listed = both.client.get("/v1/models").json["data"]
     told = both.client.get("/info").json["models"]
@@ -233,11 +235,12 @@ def test_each_model_has_its_report_and_its_engine(both: Both) -> None:
         tiny["engine"]["context_length"],
         tiny["reproducibility"]["fingerprint"],
     )
-    assert ("small", 3.5, "gptq-3bit-g64", {"loss": 0.5}, 32, "small-fp") == (
+    assert ("small", 3.5, "gptq-3bit-g64", {"loss": 0.5}, {"perplexity": 20.5}, 32, "small-fp") == (
         small["name"],
         small["bits_per_weight"],
         small["recipe"],
         small["report"],
+        small["evaluation"],
         small["engine"]["context_length"],
         small["reproducibility"]["fingerprint"],
     )

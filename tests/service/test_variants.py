@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from model.evaluation.saved import write_evaluation
 from model.loading.checkpoint import Checkpoint, ModelFileError
 from model.loading.model import load_model
 from service.context import Served, Service
@@ -112,6 +113,28 @@ def test_figures_that_were_kept_with_the_model_are_its_report(
     _, variant = service(models, f"small={path}").models.values()
 
     assert report == variant.model.report.report
+
+
+def test_only_single_figures_are_told_of_a_model(models: Path, tmp_path: Path) -> None:
+    source = load_model(models / "source.gguf")
+    path = write_artefact(tmp_path / "c", source, grids_for(source), report={"loss": 0.25, "layers": [{"layer": 0}]})
+    sha256 = load_model(path).sha256
+    write_evaluation(path, {"model_sha256": sha256, "perplexity": 20.5, "layer_errors": {"0.down": 0.1}})
+
+    _, variant = service(models, f"small={path}").models.values()
+
+    assert {"loss": 0.25} == variant.model.report.report
+    assert {"model_sha256": sha256, "perplexity": 20.5} == variant.model.report.evaluation
+
+
+def test_figures_of_another_model_are_not_told(models: Path, tmp_path: Path) -> None:
+    source = load_model(models / "source.gguf")
+    path = write_artefact(tmp_path / "c", source, grids_for(source))
+    write_evaluation(path, {"model_sha256": "0" * 64, "perplexity": 20.5})
+
+    _, variant = service(models, f"small={path}").models.values()
+
+    assert variant.model.report.evaluation is None
 
 
 @pytest.mark.parametrize("name", ["a=gone.gguf", "a=\0", "a=."])

@@ -100,7 +100,9 @@ def test_the_banner_has_a_line_to_try(server: FakeServer) -> None:
 
 
 def test_the_banner_has_a_line_for_each_variant(server: FakeServer) -> None:
-    report = ModelReport(parameters=8 << 20, bytes=4 << 20, bits_per_weight=4.0, recipe="gptq-4bit-g64", report=None)
+    report = ModelReport(
+        parameters=8 << 20, bytes=4 << 20, bits_per_weight=4.0, recipe="gptq-4bit-g64", report=None, evaluation=None
+    )
     plain = replace(report, recipe=None)
     server.variants = [
         Served(FakeRuntime(), ENGINE_INFO, replace(MODEL, name=name, report=each))
