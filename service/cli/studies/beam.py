@@ -163,4 +163,4 @@ def draw(found: "list[BeamStudy]", path: Path) -> None:
                 panel.axhline(each.best_logprob, color=COLOURS[5], linestyle="--", label="the likeliest")
             panel.set(title=for_plot(each.name), xlabel="width B", ylabel="log p", xticks=widths)
             panel.grid(alpha=0.3)
-        panels[-1].legend(frameon=False, loc="lower right")
+        panels[-1].legend(frameon=False, loc="center right")
