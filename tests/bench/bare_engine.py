@@ -56,6 +56,11 @@ class BareEngine:
         segments = [self._segment(sequence, context, 1, asks=1) for sequence in range(sequences)]
         return sum(self._step(segments) for _ in range(steps)) / steps
 
+    def verify(self, context: int, rows: int, *, steps: int = 1) -> float:
+        """So many tokens of one sequence at once, each with a choice after it; the seconds of one of some steps."""
+        segments = [self._segment(0, context, rows, asks=rows)]
+        return sum(self._step(segments) for _ in range(steps)) / steps
+
     def _segment(self, sequence: int, start: int, count: int, *, asks: int) -> Segment:
         first = sequence * self._pages_each
         pages = tuple(range(first, first + pages_for(start + count)))

@@ -26,7 +26,9 @@ from tests.bits.questions import Bits
 NAME = "speculation"
 CACHE_BYTES = 1 << 28
 SEED = 1
-MODES: tuple[Speculation, ...] = ("off", "auto")
+Modes = tuple[Speculation, Speculation]
+"""Without guesses, and with."""
+MODES: Modes = ("off", "auto")
 
 LETTER = (
     "Dear Ms Keller, thank you for your letter of 12 March about the library in the old town hall. We have read it "
@@ -102,24 +104,31 @@ def measure(path: Path, *, rounds: int, new_tokens: int, threads: int | None) ->
 
 
 def measure_kind(
-    laboratory: Laboratory, kind: Kind, rounds: int, new_tokens: int, on_round: Callable[[], None]
+    laboratory: Laboratory,
+    kind: Kind,
+    rounds: int,
+    new_tokens: int,
+    on_round: Callable[[], None],
+    *,
+    modes: Modes = MODES,
 ) -> dict[str, Any]:
+    without, guessing = modes
     answers = {prompt: Answers() for prompt in kind.prompts}
     cases = {
         (prompt, mode): partial(answer, laboratory, kind, prompt, mode, new_tokens=new_tokens, answers=answers[prompt])
         for prompt in kind.prompts
-        for mode in MODES
+        for mode in modes
     }
     times = interleaved(cases, rounds=rounds, on_round=on_round)
-    tokens = sum(each.last["auto"].usage.generated_tokens - 1 for each in answers.values())
-    seconds = {mode: sum(times[prompt, mode].median for prompt in kind.prompts) for mode in MODES}
-    guessed = [each.last["auto"].speculation for each in answers.values()]
+    tokens = sum(each.last[guessing].usage.generated_tokens - 1 for each in answers.values())
+    seconds = {mode: sum(times[prompt, mode].median for prompt in kind.prompts) for mode in modes}
+    guessed = [each.last[guessing].speculation for each in answers.values()]
     return {
         "temperature": kind.temperature,
         "prompts": len(kind.prompts),
         "tokens": tokens,
-        "tokens_per_second": {mode: tokens / seconds[mode] for mode in MODES},
-        "speed": seconds["off"] / seconds["auto"],
+        "tokens_per_second": {mode: tokens / seconds[mode] for mode in modes},
+        "speed": seconds[without] / seconds[guessing],
         "drafted_tokens": sum(each.drafted_tokens for each in guessed),
         "accepted_tokens": sum(each.accepted_tokens for each in guessed),
         "different": sum(len(set(each.bits.values())) > 1 for each in answers.values()),

@@ -14,6 +14,7 @@ SCRIPTS = {
     "beams": "beams",
     "bits": "bits",
     "constraints": "constraints",
+    "drafts": "drafts",
     "footprint": "footprint",
     "llama_export": "llama_export",
     "neighbour": "neighbour",
