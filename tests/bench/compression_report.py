@@ -51,9 +51,9 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def draw_sizes(figures: Mapping[str, Any], path: Path) -> None:
-    """Perplexity against bits of the linear layers, with the frontier of those that nothing smaller beats."""
-    points = [(row["bits_per_weight"], row["perplexity"], row["recipe"]) for row in figures["rows"]]
-    dense = (figures["dense"]["bits_per_weight"], figures["dense"]["perplexity"], "as published")
+    """Perplexity against megabytes on disk, with the frontier of those that nothing smaller beats."""
+    points = [(row["bytes"] / MEGABYTE, row["perplexity"], row["recipe"]) for row in figures["rows"]]
+    dense = (figures["dense"]["bytes"] / MEGABYTE, figures["dense"]["perplexity"], "as published")
     with figure(path, size=(9, 5.5)) as (panel,):
         best = frontier([*points, dense])
         panel.plot([x for x, _, _ in best], [y for _, y, _ in best], color=COLOURS[5], linewidth=1, zorder=1)
@@ -61,7 +61,10 @@ def draw_sizes(figures: Mapping[str, Any], path: Path) -> None:
         panel.scatter(*dense[:2], s=30, color=COLOURS[1], marker="D", zorder=3)
         for x, y, name in [*points, dense]:
             panel.annotate(name, (x, y), textcoords="offset points", xytext=(4, 3), fontsize=6)
-        panel.set(xlabel="bits per weight of the linear layers", ylabel="perplexity", yscale="log")
+        panel.set(xlabel="megabytes on disk", ylabel="perplexity", yscale="log")
+        for axis in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
+            axis(lambda value, _: f"{value:g}")
+        panel.set_xmargin(0.12)
         panel.grid(alpha=0.3, which="both")
 
 
@@ -78,7 +81,7 @@ def draw_errors(figures: Mapping[str, Any], path: Path) -> None:
 
 
 def frontier(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    """Of (bits, perplexity, name) those that no other with as few bits beats, by bits ascending."""
+    """Of (size, perplexity, name) those that no other as small or smaller beats, by size ascending."""
     best: list[tuple[float, float, str]] = []
     for point in sorted(points):
         if not best or point[1] < best[-1][1]:
