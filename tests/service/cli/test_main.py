@@ -14,7 +14,7 @@ TANE = Path(sys.executable).parent / "tane"
 
 
 def test_the_commands_are_these() -> None:
-    assert ["serve", "generate", "replay", "pull", "tokenize", "info", "bench"] == list(main.commands)
+    assert ["serve", "generate", "replay", "pull", "tokenize", "info", "eval", "bench"] == list(main.commands)
 
 
 @pytest.mark.parametrize("command", main.commands)
@@ -25,7 +25,7 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
     assert f"Examples:\n    tane {command}" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["generate", "pull", "tokenize", "info", "bench"])
+@pytest.mark.parametrize("command", ["generate", "pull", "tokenize", "info", "eval", "bench"])
 def test_every_command_with_results_can_print_json(command: str) -> None:
     assert "--json" in CliRunner().invoke(main, [command, "--help"]).stdout
 
