@@ -107,6 +107,15 @@ def test_the_simulation_is_far_closer_to_the_native_op_set_than_float32_is(
     assert simulated.figures()["mean_divergence"] < float32.figures()["mean_divergence"] / 4
 
 
+def test_where_attention_has_nothing_to_weigh_the_simulation_is_the_native_op_set(compressed: Checkpoint) -> None:
+    """At the first position no rounding to 16 bits is left out, so only the order of float sums differs."""
+    native = native_predictor(compressed, WIDTH).logits(PROMPT)[0]
+    simulated, float32 = (make(compressed, WIDTH).logits(PROMPT)[0] for make in (simulated_predictor, torch_predictor))
+
+    assert abs(simulated - native).max() < 2e-4 * abs(native).max()
+    assert abs(float32 - native).max() > 10 * abs(simulated - native).max()
+
+
 def test_native_perplexity_is_within_a_thousandth_of_the_simulation(
     compressed: Checkpoint,
 ) -> None:
