@@ -45,7 +45,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     write_artefact(root / "sparse", source, sparse)
     seen = local_corpus(root / "texts")
-    recipe = {"name": "seen", "calibration": {"corpus": seen.name, "corpus_sha256": seen.sha256}}
+    documents = [document.name for document in seen.documents]
+    calibration = {"corpus": seen.name, "corpus_sha256": seen.sha256, "documents": documents}
+    recipe = {"name": "seen", "calibration": calibration}
     writer = ArtefactWriter(root / "calibrated", recipe, source)
     for name, weights in source.tensors.items():
         writer.put(name, weights)
