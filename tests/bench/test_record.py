@@ -16,6 +16,7 @@ SCRIPTS = {
     "constraints": "constraints",
     "drafts": "drafts",
     "footprint": "footprint",
+    "http_share": "http_share",
     "llama_export": "llama_export",
     "neighbour": "neighbour",
     "peers": "peers",
