@@ -9,6 +9,9 @@ from service.cli.plotting import COLOURS, figure
 from tests.bench.record import markdown_table
 
 PERCENT = 100
+MOST_PERPLEXITY = 10
+"""Times that of the model as published: what is drawn."""
+TICKS = (5, 10, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 300, 500, 1000)
 MEGABYTE = 1e6
 DRAWN = (
     "rtn-4bit-g64",
@@ -51,10 +54,15 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def draw_sizes(figures: Mapping[str, Any], path: Path) -> None:
-    """Perplexity against megabytes on disk, with the frontier of those that nothing smaller beats."""
-    points = [(row["bytes"] / MEGABYTE, row["perplexity"], row["recipe"]) for row in figures["rows"]]
+    """Perplexity against megabytes on disk, with the frontier of those that nothing smaller beats.
+
+    What is more than ten times as perplexed as the model as published is named in a note in place of a point.
+    """
     dense = (figures["dense"]["bytes"] / MEGABYTE, figures["dense"]["perplexity"], "as published")
-    with figure(path, size=(9, 5.5)) as (panel,):
+    every = [(row["bytes"] / MEGABYTE, row["perplexity"], row["recipe"]) for row in figures["rows"]]
+    points = [point for point in every if point[1] <= MOST_PERPLEXITY * dense[1]]
+    beyond = [f"{name} {perplexity:,.0f}" for _, perplexity, name in every if perplexity > MOST_PERPLEXITY * dense[1]]
+    with figure(path, size=(9, 7)) as (panel,):
         best = frontier([*points, dense])
         panel.plot([x for x, _, _ in best], [y for _, y, _ in best], color=COLOURS[5], linewidth=1, zorder=1)
         panel.scatter([x for x, _, _ in points], [y for _, y, _ in points], s=14, color=COLOURS[0], zorder=2)
@@ -62,10 +70,13 @@ def draw_sizes(figures: Mapping[str, Any], path: Path) -> None:
         for x, y, name in [*points, dense]:
             panel.annotate(name, (x, y), textcoords="offset points", xytext=(4, 3), fontsize=6)
         panel.set(xlabel="megabytes on disk", ylabel="perplexity", yscale="log")
-        for axis in (panel.yaxis.set_major_formatter, panel.yaxis.set_minor_formatter):
-            axis(lambda value, _: f"{value:g}")
+        ticks = [tick for tick in TICKS if dense[1] / 2 < tick <= MOST_PERPLEXITY * dense[1]]
+        panel.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
+        panel.set_yticks([], minor=True)
         panel.set_xmargin(0.12)
-        panel.grid(alpha=0.3, which="both")
+        panel.grid(alpha=0.3)
+        if beyond:
+            panel.set_title("beyond: " + ", ".join(beyond), fontsize=6)
 
 
 def draw_errors(figures: Mapping[str, Any], path: Path) -> None:

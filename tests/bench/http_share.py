@@ -70,7 +70,16 @@ def streamed(url: str, streams: int, answer: int, *, seed: int) -> tuple[float, 
     with tempfile.TemporaryDirectory() as folder:
         config = "\nnext\n".join(_transfer(url, answer, f"{seed}-{stream}", folder) for stream in range(streams))
         used, started = _children_s(), time.perf_counter()
-        command = ["curl", "--silent", "--no-progress-meter", "--fail", "--parallel", "--parallel-immediate", "--config", "-"]
+        command = [
+            "curl",
+            "--silent",
+            "--no-progress-meter",
+            "--fail",
+            "--parallel",
+            "--parallel-immediate",
+            "--config",
+            "-",
+        ]
         done = subprocess.run(command, input=config, text=True, check=False)
         seconds = time.perf_counter() - started
         whole = sum(f'"generated_tokens":{answer}' in path.read_text() for path in Path(folder).iterdir())
