@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from model.compression.artefact import load_artefact
 from model.compression.artefact_writer import ArtefactWriter
@@ -20,6 +21,7 @@ from tests.reference.forward import forward
 from tests.tiny_model import FormatName
 
 WINDOWS = np.random.default_rng(5).integers(3, 300, (6, 24)).tolist()
+OTHER_WINDOWS = np.random.default_rng(6).integers(3, 300, (6, 24)).tolist()
 NAMES = (
     "rtn-4bit-g64",
     "gptq-4bit-g64",
@@ -165,6 +167,26 @@ def test_a_compressed_model_can_be_compressed_again(source: Checkpoint, tmp_path
     loaded = load_artefact(run(first, "ffn-50+rtn-4bit-g32", tmp_path / "second"))
 
     assert 96 == loaded.config.feed_forward_width
+
+
+def pruned_places(folder: Path) -> NDArray[np.bool_]:
+    loaded = load_artefact(folder)
+    return np.concatenate(
+        [loaded.layer(index)[name].dequantised().reshape(-1) == 0 for index in range(2) for name in INPUT_OF]
+    )
+
+
+def test_other_text_prunes_mostly_the_same_places(
+    source: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Jaccard index of what two texts prune, where half is pruned: a third by chance, one for the same text."""
+    first = pruned_places(run(source, "wanda-50", tmp_path / "first"))
+    again = pruned_places(run(source, "wanda-50", tmp_path / "again"))
+    monkeypatch.setattr("tests.model.compression.test_compressor.WINDOWS", OTHER_WINDOWS)
+    other = pruned_places(run(source, "wanda-50", tmp_path / "other"))
+
+    assert np.array_equal(first, again)
+    assert 0.6 < (first & other).sum() / (first | other).sum() < 1
 
 
 def test_bits_per_weight_are_the_bytes_on_disk(source: Checkpoint, tmp_path: Path) -> None:
