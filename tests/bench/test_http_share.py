@@ -14,4 +14,4 @@ def test_the_share_is_the_middle_of_the_rounds_own() -> None:
         found["share"],
         found["client_cpu_share"],
     )
-    assert (0.5, 0.95) == (found["least_share"], pytest.approx(found["most_share"]))
+    assert pytest.approx((0.5, 0.95)) == (found["least_share"], found["most_share"])
