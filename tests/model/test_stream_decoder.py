@@ -30,6 +30,19 @@ def test_any_split_of_any_bytes_decodes_as_the_whole(data: bytes, cuts: list[int
     assert data.decode(errors="replace") == decode(pieces_of(data, cuts))
 
 
+@given(data=broken_text, cuts=st.lists(st.integers(0, 100), max_size=12))
+def test_what_is_pending_is_what_the_text_lacks_at_every_place(data: bytes, cuts: list[int]) -> None:
+    """A copy that goes on from there says the same."""
+    decoder, seen, text = StreamDecoder(), b"", ""
+    for piece in pieces_of(data, cuts):
+        seen, text = seen + piece, text + decoder.push(piece)
+        assert seen.removesuffix(decoder.pending).decode(errors="replace") == text
+        assert (decoder.pending, decoder.pending.decode(errors="replace")) == (
+            decoder.fork().pending,
+            decoder.fork().close(),
+        )
+
+
 @given(text=st.text(max_size=20))
 def test_valid_text_never_shows_a_replacement_character(text: str) -> None:
     assert text == decode([bytes([byte]) for byte in text.encode()])

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.decoding.choice import Ask, Asking, Choice
@@ -324,3 +326,61 @@ def test_the_sampler_does_not_need_torch() -> None:
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
 
     assert "[]" == done.stdout.strip()
+
+
+class HashingOpSet(RecordingOpSet):
+    """Answers by what is asked alone: the same draw gets the same token, whatever stands beside it."""
+
+    def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]:
+        return [token_for(draw.row, draw.uniform) for draw in draws]
+
+
+def token_for(row: int, uniform: float) -> Drawn:
+    token_id = (row + int(uniform * 1000)) % 4
+    return Drawn(token_id or None)
+
+
+def settled(asking: Asking, seed: int, sample: int) -> tuple[Drawn, ...]:
+    """The definition: tokens up to the first that is not the drafted one; a failed draw counts alone."""
+    taken: list[Drawn] = []
+    for ahead, row in enumerate(asking.rows):
+        token = token_for(row, uniform(seed, sample, asking.generated + ahead))
+        if token.token_id is None and taken:
+            break
+        taken.append(token)
+        if ahead == len(asking.drafts) or token.token_id != asking.drafts[ahead]:
+            break
+    return tuple(taken)
+
+
+@st.composite
+def many_asks(draw: st.DrawFn) -> list[Ask]:
+    asks, row = [], 0
+    for _ in range(draw(st.integers(0, 4))):
+        sequences = []
+        for _ in range(draw(st.integers(1, 2))):
+            drafts = tuple(draw(st.lists(st.integers(1, 3), max_size=3)))
+            sequences.append(Asking(tuple(range(row, row + len(drafts) + 1)), draw(st.integers(0, 5)), drafts))
+            row += len(drafts) + 1
+        parents = tuple(draw(st.lists(st.integers(0, len(sequences) - 1), max_size=3)))
+        prompt = tuple(Score(each, 1) for each in range(draw(st.integers(0, 2))))
+        parameters = DecodingParameters(max_new_tokens=16, seed=draw(st.integers(0, 3)))
+        asks.append(Ask(tuple(sequences), parents, tuple(range(len(parents))), parameters, prompt))
+    return asks
+
+
+@given(asks=many_asks())
+def test_every_choice_is_what_its_ask_alone_defines(asks: list[Ask]) -> None:
+    expected = [
+        Choice(
+            each.parents,
+            tuple(
+                settled(each.sequences[parent], each.parameters.seed, sample)
+                for parent, sample in zip(each.parents, each.sample_indices, strict=True)
+            ),
+            tuple(Drawn(score.token_id, float(-score.row)) for score in each.prompt),
+        )
+        for each in asks
+    ]
+
+    assert expected == Sampler(HashingOpSet(), EOS).choose("logits", asks)
