@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ class ArtefactWriter:
         part = read_safetensors(self._part(name))
         description = _description(part)
         return StoredWeights(part).tensor(name, description, tuple(description["shape"]))
+
+    def stored_size(self, name: str) -> tuple[int, int]:
+        """Weights of a tensor that was written, and the bytes of its entries, as its file's head says.
+
+        Raises ModelFileError.
+        """
+        part = read_safetensors(self._part(name))
+        return prod(_description(part)["shape"]), sum(entry.byte_count for entry in part.entries.values())
 
     def put_note(self, name: str, values: Mapping[str, Any]) -> None:
         """Keep plain values beside the tensors until the folder is finished. Raises OSError."""

@@ -7,7 +7,6 @@ the same bytes; of the model's own weights one layer is held at a time.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -153,9 +152,8 @@ class _Work:
 
 def _summary(writer: ArtefactWriter, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the matrices of all layers come to."""
-    stored = [writer.tensor(layer_prefix(index) + name) for index in range(len(layers)) for name in INPUT_OF]
-    weights = sum(prod(each.shape) for each in stored)
-    stored_bytes = sum(each.stored_bytes for each in stored)
+    sizes = [writer.stored_size(layer_prefix(index) + name) for index in range(len(layers)) for name in INPUT_OF]
+    weights, stored_bytes = (sum(each) for each in zip(*sizes, strict=True))
     figures = [each for layer in layers for each in layer["matrices"].values()]
     tried = [each["dampening"] for each in figures if each["dampening"] is not None]
     return {
