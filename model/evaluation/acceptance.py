@@ -8,16 +8,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from model.evaluation.agreement import Logits
 from model.evaluation.corpus import Window
+from model.evaluation.perplexity import Predicts
 
 
 class Writes(Protocol):
     def greedy(self, prompt: Sequence[int], count: int, ends: Collection[int] = ()) -> tuple[int, ...]: ...
-
-
-class Predicts(Protocol):
-    def logits(self, ids: Sequence[int]) -> Logits: ...
 
 
 @dataclass(frozen=True, slots=True)

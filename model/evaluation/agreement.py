@@ -30,6 +30,15 @@ class TokenScores:
 
 
 @dataclass(frozen=True, slots=True)
+class RelativePerplexity:
+    """How much greater one perplexity is than another on the same tokens, with the standard errors of `Agreement`."""
+
+    percent: float
+    standard_error_percent: float
+    window_standard_error_percent: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Agreement:
     """Token-weighted figures over all tokens. Percentages are of 100."""
 
@@ -84,18 +93,28 @@ def joined(parts: Sequence[TokenScores]) -> TokenScores:
 def agreement(scores: TokenScores, windows: int = 1) -> Agreement:
     """Put all tokens together; needs at least two. They are those of so many windows, as many of each, in order."""
     differences = scores.nll - scores.reference_nll
-    ratio = float(np.exp(differences.mean()))
-    by_window = differences.reshape(windows, -1).mean(axis=1)
+    difference = relative_perplexity(differences, windows)
     return Agreement(
         tokens=differences.size,
         reference_perplexity=float(np.exp(scores.reference_nll.mean())),
         perplexity=float(np.exp(scores.nll.mean())),
-        relative_perplexity_percent=PERCENT * (ratio - 1),
-        standard_error_percent=PERCENT * ratio * standard_error(differences),
-        window_standard_error_percent=PERCENT * ratio * standard_error(by_window) if windows > 1 else None,
+        relative_perplexity_percent=difference.percent,
+        standard_error_percent=difference.standard_error_percent,
+        window_standard_error_percent=difference.window_standard_error_percent,
         mean_divergence=float(scores.divergence.mean()),
         divergence_99_percent=float(np.quantile(scores.divergence, 0.99)),
         same_top_percent=PERCENT * float(scores.same_top.mean()),
+    )
+
+
+def relative_perplexity(differences: Numbers, windows: int = 1) -> RelativePerplexity:
+    """From the paired differences of all tokens' negative log-likelihoods, those of so many windows in order."""
+    ratio = float(np.exp(differences.mean()))
+    by_window = differences.reshape(windows, -1).mean(axis=1)
+    return RelativePerplexity(
+        percent=PERCENT * (ratio - 1),
+        standard_error_percent=PERCENT * ratio * standard_error(differences),
+        window_standard_error_percent=PERCENT * ratio * standard_error(by_window) if windows > 1 else None,
     )
 
 

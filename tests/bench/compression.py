@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from model.evaluation.acceptance import Text, acceptance, prompts_of, write_texts
-from model.evaluation.agreement import PERCENT, Numbers, agreement, standard_error
+from model.evaluation.agreement import Numbers, agreement, relative_perplexity, standard_error
 from model.evaluation.corpus import ADDRESSES, HELD_OUT, Corpus, CorpusError, Window, local_corpus, published_corpus
 from model.evaluation.corpus import windows as cut
 from model.evaluation.perplexity import score_windows, token_ids_sha256
@@ -26,6 +26,7 @@ from model.loading.model import load_model
 from model.ops.native_ops import NUMERIC_VERSION
 from model.tokenizer import Tokenizer
 from service.cli.console import Failure, count_bar
+from service.cli.evaluate import PROMPT_TOKENS, PROMPTS, TEXT_TOKENS
 from service.op_sets import usable_cores
 from tests.bench import machine
 from tests.bench.compression_report import draw_errors, draw_sizes, layer_means, table
@@ -37,7 +38,6 @@ from tests.source_files import ROOT
 NAME = "compression"
 PAGE = ROOT / "docs" / "compression.md"
 SCRATCH = ROOT / "build" / "bench" / "compression"
-PROMPTS, PROMPT_TOKENS, TEXT_TOKENS = 8, 32, 64
 SPEED_TOKENS, SPEED_ROUNDS = 48, 5
 PAIRS = (
     *((f"gptq-{bits}bit-g64", f"rtn-{bits}bit-g64") for bits in (8, 4, 3)),
@@ -314,13 +314,12 @@ def check(laboratory: Laboratory, candidate: Candidate) -> dict[str, Any]:
 
 
 def _relative(differences: Numbers, windows: int) -> dict[str, Any]:
-    ratio = float(np.exp(differences.mean()))
+    relative = relative_perplexity(differences, windows)
     error = standard_error(differences)
-    by_window = differences.reshape(windows, -1).mean(axis=1)
     return {
-        "relative_perplexity_percent": PERCENT * (ratio - 1),
-        "standard_error_percent": PERCENT * ratio * error,
-        "window_standard_error_percent": PERCENT * ratio * standard_error(by_window) if windows > 1 else None,
+        "relative_perplexity_percent": relative.percent,
+        "standard_error_percent": relative.standard_error_percent,
+        "window_standard_error_percent": relative.window_standard_error_percent,
         "standard_errors": float(differences.mean()) / error if error else 0.0,
     }
 
