@@ -125,7 +125,8 @@ def measure(candidate: Model, reference: Model | None, text: Text, settings: "Se
     half = scored.second_half()
     with loading_bar("reading the weights"):
         linear = linear_weights(candidate.checkpoint, reference.checkpoint if reference else None)
-    speed, guessed = _speed(candidate, text, settings), _acceptance(predictor, other, text, candidate, reference)
+    speed = _speed(candidate, predictor, text, settings)
+    guessed = _acceptance(predictor, other, text, candidate, reference)
     return {
         **described(candidate, reference, text, settings),
         "token_ids_sha256": token_ids_sha256(text.windows),
@@ -195,12 +196,16 @@ def _native(checkpoint: "Checkpoint", width: int, settings: "Settings") -> "Pred
     )
 
 
-def _speed(candidate: Model, text: Text, settings: "Settings") -> float | None:
-    """Tokens per second of one greedy stream on the native op set: the middle of several; None where it cannot run."""
-    try:
-        predictor = _native(candidate.checkpoint, text.width, settings)
-    except ValueError:
-        return None
+def _speed(candidate: Model, predictor: "Predictor", text: Text, settings: "Settings") -> float | None:
+    """Tokens per second of one greedy stream on the native op set: the middle of several; None where it cannot run.
+
+    `predictor` is the one that scored, which is native already unless torch was asked for.
+    """
+    if settings.engine == "torch":
+        try:
+            predictor = _native(candidate.checkpoint, text.width, settings)
+        except ValueError:
+            return None
     prompt = text.windows[0][1][:PROMPT_TOKENS]
     rounds = [predictor.seconds_per_token(prompt, TEXT_TOKENS) for _ in range(SPEED_ROUNDS)]
     return 1.0 / statistics.median(rounds)
