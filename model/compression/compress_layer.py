@@ -26,7 +26,7 @@ from model.compression.recipe import Quantise, Recipe
 from model.compression.stored import Weights
 from model.compression.structured import narrowed, removal_count, rows_that_stay
 from model.config import ModelConfig
-from model.loading.ggml import BLOCK_SIZE, F16, FORMATS
+from model.loading.ggml import BLOCK_SIZE, F16, FORMAT_BY_NAME
 from model.loading.tensor import StoredTensor
 
 _LIKE_STORED: Mapping[str, GridSpec] = {
@@ -35,7 +35,6 @@ _LIKE_STORED: Mapping[str, GridSpec] = {
     "Q8_0": GridSpec(8, BLOCK_SIZE, "symmetric"),
 }
 """For each quantised format the grid for weights that came from it."""
-_BLOCK_FORMATS = {format.name for format in FORMATS.values()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,7 +186,7 @@ def _rows_of(tensor: StoredTensor, stay: Indices) -> Weights | None:
         grid = tensor.grid()
         mask = None if grid.mask is None else grid.mask[stay]
         return GridMatrix(grid.bits, grid.group, grid.codes[stay], grid.scales[stay], grid.offsets[stay], mask)
-    if tensor.format.name not in _BLOCK_FORMATS:
+    if tensor.format.name not in FORMAT_BY_NAME:
         return None
     return dataclasses.replace(tensor, shape=(len(stay), *tensor.shape[1:]), read=lambda: tensor.rows()[stay])
 

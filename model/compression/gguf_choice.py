@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from model.compression.codes import Codes, codes_of, codes_of_grid
 from model.compression.gguf_blocks import BlockName, coded_rows, fitting, holds, rounded_rows
 from model.compression.rounding import Rounding, rounding_of
-from model.loading.ggml import BLOCK_SIZE, F32, FORMATS
+from model.loading.ggml import BLOCK_SIZE, F32, FORMAT_BY_NAME
 from model.loading.tensor import BlockFormat, StoredTensor
 
 Wanted = BlockName | Literal["auto"]
 """A format for the linear layers, or for every matrix one that holds it exactly."""
-FORMAT_BY_NAME = {format.name: format for format in FORMATS.values()}
 _BY_SIZE: tuple[BlockName, ...] = ("Q4_0", "Q4_1", "Q8_0")
 """Formats of codes, the smallest first."""
 _TABLES = ("embedding", "head")

@@ -23,7 +23,7 @@ from model.compression.matrix import MOST_BITS, GridMatrix, Mask, Stored
 from model.compression.packing import pack_codes, pack_mask, packed_bytes, unpack_codes, unpack_mask
 from model.compression.sparse import MATRIX_DIMENSIONS, SparseMatrix
 from model.loading.cursor import shown
-from model.loading.ggml import F32, FORMATS, are_finite
+from model.loading.ggml import F32, FORMAT_BY_NAME, are_finite
 from model.loading.safetensors import Block, Entry, Safetensors
 from model.loading.tensor import BlockFormat, StoredTensor
 
@@ -33,7 +33,6 @@ Description = Mapping[str, Any]
 
 _DTYPES: Mapping[str, np.dtype[Any]] = {"F16": np.dtype(np.float16), "F32": np.dtype(np.float32)}
 FLOAT_TYPES = tuple(_DTYPES)
-_FORMATS = {format.name: format for format in FORMATS.values()}
 _FLOATS = ("F32", "F16", "BF16")
 
 
@@ -55,7 +54,7 @@ def describe(name: str, weights: Weights) -> Described:
         return _describe_grid(name, weights.grid())
     if weights.pruned is not None:
         return _describe_sparse(name, weights.pruned())
-    if weights.format.name not in _FORMATS:
+    if weights.format.name not in FORMAT_BY_NAME:
         raise ValueError(f"{name} is stored as {weights.format.name}, which a compressed model does not hold")
     return _describe_stored(name, weights)
 
@@ -232,10 +231,10 @@ class StoredWeights:
 
     def _floats(self, name: str, description: Description, shape: tuple[int, ...]) -> StoredTensor:
         entry = self._claim(name, name, _FLOATS, shape)
-        return self._plain(name, shape, _FORMATS[entry.dtype], entry)
+        return self._plain(name, shape, FORMAT_BY_NAME[entry.dtype], entry)
 
     def _blocks(self, name: str, description: Description, shape: tuple[int, ...]) -> StoredTensor:
-        format = _FORMATS.get(str(description.get("format")))
+        format = FORMAT_BY_NAME.get(str(description.get("format")))
         if format is None or format.name in _FLOATS:
             self._refuse(name, f"has blocks of {shown(str(description.get('format')))}, which are not known")
         if shape[1] % format.block_size:

@@ -64,6 +64,7 @@ Q8_0 = BlockFormat("Q8_0", BLOCK_SIZE, 34, _unpack_q8_0)
 
 FORMATS: Mapping[int, BlockFormat] = {0: F32, 1: F16, 2: Q4_0, 3: Q4_1, 8: Q8_0, 30: BF16}
 """Block formats by the number that files give them."""
+FORMAT_BY_NAME: Mapping[str, BlockFormat] = {format.name: format for format in FORMATS.values()}
 
 UNSUPPORTED_NAMES: Mapping[int, str] = {
     4: "Q4_2",

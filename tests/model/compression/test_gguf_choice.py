@@ -8,11 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from model.compression.gguf_blocks import BlockName
-from model.compression.gguf_choice import FORMAT_BY_NAME, Wanted, convert, format_of
+from model.compression.gguf_choice import Wanted, convert, format_of
 from model.compression.grids import Form, GridSpec, round_to_nearest
 from model.compression.matrix import GridMatrix
 from model.compression.sparse import SparseMatrix
-from model.loading.ggml import F32
+from model.loading.ggml import F32, FORMAT_BY_NAME
 from model.loading.tensor import StoredTensor
 from tests.compressed import random_grid, random_sparse
 
