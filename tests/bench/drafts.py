@@ -63,6 +63,7 @@ def measure_draft(
         name: measure_kind(laboratory, kind, rounds, new_tokens, on_round, modes=MODES) for name, kind in KINDS.items()
     }
     guesses = {name: guesses_per_step(each) for name, each in kinds.items()}
+    kept = {name: each["accepted_tokens"] / max(each["drafted_tokens"], 1) for name, each in kinds.items()}
     costs = measure_costs(model, draft, guesses, rounds=rounds, threads=threads, on_round=on_round)
     report = report_on(load_model(draft), draft)
     return {
@@ -74,12 +75,10 @@ def measure_draft(
             {
                 "kind": name,
                 **each,
-                "acceptance": each["accepted_tokens"] / max(each["drafted_tokens"], 1),
+                "acceptance": kept[name],
                 "guesses": guesses[name],
                 "verification": costs[name],
-                "expected_speed": expected_speed(
-                    each["accepted_tokens"] / max(each["drafted_tokens"], 1), guesses[name], costs["draft"], costs[name]
-                ),
+                "expected_speed": expected_speed(kept[name], guesses[name], costs["draft"], costs[name]),
             }
             for name, each in kinds.items()
         ],

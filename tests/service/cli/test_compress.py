@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from model.compression.recipe import RECIPES
+from model.compression.grids import Form
+from model.compression.recipe import RECIPES, PruneMethod, QuantiseMethod
 from model.loading.model import load_model
 from service.cli import compress as command
 from service.cli.main import main
@@ -162,6 +164,17 @@ def test_too_little_text_is_said(tiny_gguf: Path, corpus: Path, tmp_path: Path) 
 )
 def test_parts_spell_a_name(given: dict[str, Any], name: str) -> None:
     assert name == name_of({**dict.fromkeys(PARTS), **given})
+
+
+@pytest.mark.parametrize(
+    ("option", "names"),
+    [("prune", get_args(PruneMethod)), ("quantise", get_args(QuantiseMethod)), ("form", get_args(Form))],
+)
+def test_the_options_offer_all_that_recipes_know(option: str, names: tuple[str, ...]) -> None:
+    (choice,) = [each.type for each in main.commands["compress"].params if each.name == option]
+
+    assert isinstance(choice, click.Choice)
+    assert set(names) == set(choice.choices)
 
 
 def test_errors_are_means_over_layers() -> None:
