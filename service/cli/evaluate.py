@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.console import Failure, Unusable, count_bar, loading_bar, messages, write_json
+from service.cli.console import Failure, Unusable, count_bar, harmless, loading_bar, messages, write_json
 from service.cli.evaluation_report import draw_errors, show
 from service.cli.loading import model_errors, read_settings
 from service.cli.options import settings_options
@@ -101,7 +101,7 @@ def evaluate(
         if save:
             _save(model, figures)
     for warning in figures["warnings"]:
-        messages().print(f"warning: {warning}", markup=False, soft_wrap=True)
+        messages().print(harmless(f"warning: {warning}"), soft_wrap=True)
     if plot is not None:
         draw_errors(figures["layer_errors"], figures["model"], plot)
     if as_json:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from model.evaluation.corpus import local_corpus
 from model.evaluation.saved import EVALUATION, read_evaluation
 from model.loading.gguf import load_gguf
 from model.loading.model import load_model
+from service.cli import evaluate as command
+from service.cli.evaluation_report import draw_errors
 from service.cli.main import main
 from tests.compressed import as_matrix, grids_for, is_linear, random_sparse, write_artefact
 from tests.tiny_model import TinyShape, write_tiny_gguf
@@ -159,6 +162,20 @@ def test_text_of_the_calibration_is_warned_of(folder: Path) -> None:
     warning = "the model was calibrated on 2 of the 2 documents of this text: first, second"
     assert f"warning: {warning}\n" == result.stderr
     assert [warning] == json.loads(result.stdout)["warnings"]
+
+
+def test_a_warning_cannot_command_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "warnings_of", lambda *_: ["calibrated on a\x1b[31m"])
+
+    assert "warning: calibrated on a␛[31m\n" == run(folder, "four-bits").stderr
+
+
+def test_any_name_of_a_model_may_stand_above_its_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+
+    draw_errors({"layers.0.query": 0.1}, "a\x1b[31m$x", tmp_path / "e.svg")
+
+    assert "a\ufffd[31m$x" in "".join(ElementTree.parse(tmp_path / "e.svg").getroot().itertext())
 
 
 def test_saved_figures_are_those_that_were_printed(folder: Path) -> None:
