@@ -1,6 +1,7 @@
 """`tane eval` tells what a model costs, beside the model it came from."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,7 @@ def test_figures_are_kept_in_folders_only(folder: Path) -> None:
     result = run(folder, "model.gguf", "--save")
 
     assert 2 == result.exit_code
-    assert "MODEL is a file" in result.stderr
+    assert "MODEL is none" in result.stderr
 
 
 def test_figures_that_cannot_be_kept_are_told(folder: Path) -> None:
@@ -217,17 +218,35 @@ def test_errors_are_not_drawn_of_a_model_alone(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "exit_code", "message"),
     [
-        (("--tokens", "100000"), "texts has "),
-        (("--window", "200"), "has a context of 128, less than 200"),
+        (("--tokens", "100000"), 1, "texts has "),
+        (("--window", "200"), 2, "has a context of 128, less than 200"),
+        (("--window", "4"), 2, "4 is not in the range x>=5"),
     ],
 )
-def test_text_or_context_that_is_too_short_is_told(folder: Path, options: tuple[str, str], message: str) -> None:
+def test_text_or_context_that_is_too_short_is_told(
+    folder: Path, options: tuple[str, str], exit_code: int, message: str
+) -> None:
     result = run(folder, "model.gguf", *options)
 
-    assert result.exit_code in (1, 2)
+    assert exit_code == result.exit_code
     assert message in result.stderr
+
+
+def test_the_least_text_has_finite_figures(folder: Path) -> None:
+    options = ("--against", str(folder / "model.gguf"), "--window", "5", "--tokens", "1")
+
+    assert math.isfinite(figures_of(folder, "four-bits", *options)["second_half"]["standard_error_percent"])
+
+
+def test_what_torch_cannot_run_either_is_not_sent_to_torch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(command, "make_predictor", fail)
+
+    assert "Error: no\n" == run(folder, "model.gguf", "--engine", "torch").stderr
 
 
 def test_models_of_different_vocabularies_are_not_compared(folder: Path, tmp_path: Path) -> None:
