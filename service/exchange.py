@@ -137,19 +137,21 @@ class Patience:
         self._loop = asyncio.get_running_loop()
         self._began: float | None = None
         """When the wait that goes on began."""
-        self._cancelling: int | None = None
-        """How often the task was told to end before it was cut short; None while it is not."""
+        self._cancelling = 0
+        """How often the task was told to end before that wait."""
+        self._is_cut = False
         self._timer = self._loop.call_later(seconds, self._look)
 
     def __enter__(self) -> None:
         self._began = self._loop.time()
+        self._cancelling = self._task.cancelling()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._began = None
-        if self._cancelling is None:
+        if not self._is_cut:
             return
-        others, self._cancelling = self._cancelling, None
-        if self._task.uncancel() <= others and kind is asyncio.CancelledError:
+        self._is_cut = False
+        if self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError
 
     def close(self) -> None:
@@ -160,7 +162,7 @@ class Patience:
         now = self._loop.time()
         due = (now if self._began is None else self._began) + self._seconds
         if due <= now:
-            self._cancelling = self._task.cancelling()
+            self._is_cut = True
             self._task.cancel()
             due = now + self._seconds
         self._timer = self._loop.call_at(due, self._look)

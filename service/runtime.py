@@ -26,7 +26,10 @@ IDLE_WAIT_S = 1.0
 STALL_S = 30.0
 """A step longer than this means that the engine hangs."""
 REPORT_S = 0.1
-"""How long reports may wait while requests run. Told together, they find the code that counts them in the caches."""
+"""How long reports may wait for more while requests run; a step that is under way is waited for too.
+
+Told together, they find the code that counts them in the caches.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,12 +76,17 @@ def grids_for(source: Checkpoint, **form: object) -> dict[str, Weights]:
 
 
 def write_artefact(
-    folder: Path, source: Checkpoint, weights: Mapping[str, Weights], *, report: Mapping[str, Any] | None = None
+    folder: Path,
+    source: Checkpoint,
+    weights: Mapping[str, Weights],
+    *,
+    name: str = "tiny-compressed",
+    report: Mapping[str, Any] | None = None,
 ) -> Path:
     writer = ArtefactWriter(folder, RECIPE, source)
-    for name, each in weights.items():
-        writer.put(name, each)
-    return writer.finish(source.config, "tiny-compressed", report)
+    for tensor, each in weights.items():
+        writer.put(tensor, each)
+    return writer.finish(source.config, name, report)
 
 
 def dequantised(weights: Weights) -> NDArray[np.float32]:

@@ -72,9 +72,20 @@ def _check_fields(file: ModelFile, manifest: dict[str, Any]) -> None:
     for name in ("recipe", "source", "config", "files", "tensors"):
         if not isinstance(manifest[name], dict):
             raise file.error(f"{name} is not an object")
-    name = manifest["name"]
-    if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES:
-        raise file.error(f"name is not text of 1 to {MAX_NAME_BYTES} bytes")
+    try:
+        check_name(manifest["name"])
+    except ValueError as error:
+        raise file.error(str(error)) from None
+
+
+def check_name(name: object) -> None:
+    """Raises ValueError for what no compressed model can be called."""
+    try:
+        is_name = isinstance(name, str) and 1 <= len(name.encode()) <= MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise ValueError(f"name is not text of 1 to {MAX_NAME_BYTES} bytes")
 
 
 def _check_hash(file: ModelFile, files: dict[str, Any], part: ModelFile) -> None:

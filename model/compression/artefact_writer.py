@@ -48,8 +48,7 @@ class ArtefactWriter:
         self.partial = folder.with_name(folder.name + PARTIAL)
         self._recipe = dict(recipe)
         self._source = source
-        if folder.exists():
-            raise ModelFileError("is there already; choose another name or remove it", path=folder)
+        check_absent(folder)
         try:
             self.partial.mkdir(parents=True, exist_ok=True)
             self._claim()
@@ -179,6 +178,16 @@ class ArtefactWriter:
         finished.rename(self.folder)
         sync_folder(self.folder.parent)
         shutil.rmtree(self.partial)
+
+
+def check_absent(folder: Path) -> None:
+    """Raises ModelFileError when something of that name is there, or nothing can be."""
+    try:
+        is_there = folder.exists()
+    except OSError as error:
+        raise ModelFileError(f"cannot be written: {error.strerror}", path=folder) from error
+    if is_there:
+        raise ModelFileError("is there already; choose another name or remove it", path=folder)
 
 
 def _description(part: Safetensors) -> dict[str, Any]:

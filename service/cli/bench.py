@@ -123,7 +123,7 @@ def show(console: Console, plan: "LoadPlan", report: "LoadReport") -> None:
         )
     console.print(table)
     for line in _notes(plan, report):
-        console.print(harmless(line), markup=False)
+        console.print(harmless(line))
 
 
 def _milliseconds(summary: Summary | None) -> str:

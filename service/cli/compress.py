@@ -1,15 +1,17 @@
 """`tane compress`: quantise and prune a model, into a folder that every command and the server take for a model."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from service.cli.console import Failure, Unusable, count_bar, harmless, loading_bar, messages, results, write_json
+from service.cli.compression_report import show
+from service.cli.console import Failure, Unusable, count_bar, harmless, loading_bar, messages, write_json
 from service.cli.loading import load_checkpoint, model_errors, read_settings
-from service.cli.options import settings_options
+from service.cli.options import model_argument, refuse_without_effect, settings_options
 from service.cli.recipe_options import recipe_options, take_recipe
 from service.op_sets import usable_cores
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from model.compression.recipe import Recipe
     from model.evaluation.corpus import Window
     from model.loading.checkpoint import Checkpoint
+
+
+TEXT_OPTIONS = ("corpus", "windows", "window", "seed")
 
 
 def list_recipes(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -29,7 +34,7 @@ def list_recipes(context: click.Context, parameter: click.Parameter, value: bool
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @recipe_options
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=list_recipes, help="Name recipes.")
 @click.option(
@@ -38,7 +43,7 @@ def list_recipes(context: click.Context, parameter: click.Parameter, value: bool
     type=click.Path(path_type=Path),
     help="Folder to make; default: the names of model and recipe, here.",
 )
-@click.option("--name", help="Name that the model is served under; default: those of model and recipe.")
+@click.option("--name", help="Name that the model is served under; default: the folder's.")
 @click.option(
     "--corpus",
     type=click.Path(exists=True, path_type=Path),
@@ -54,18 +59,18 @@ def list_recipes(context: click.Context, parameter: click.Parameter, value: bool
     show_default=True,
     help="Share of a Hessian's mean diagonal that is added to it; more where that is not enough.",
 )
-@settings_options("threads")
+@settings_options("threads", "cache_folder")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def compress(model: str | None, out: Path | None, name: str | None, as_json: bool, **given: Any) -> None:
     """Quantise and prune a model.
 
-    MODEL is a GGUF file, or the folder of a compressed model; without it the default model is taken. The result is a
-    folder, which `tane serve --model`, `tane eval`, `tane info` and the others take in place of a file. An interrupted
-    run goes on where it stopped when the same command is given again.
+    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve. The result is a
+    folder, which all commands take in place of a file. An interrupted run goes on where it stopped when the same
+    command is given again.
 
     A recipe is one or more parts joined by +, in this order: ffn-50, heads-33, layers-10 (make matrices smaller);
-    magnitude, obd, saliency, wanda, sparsegpt or obc with -50 or -2of4 (set weights to zero); rtn, gptq or uniform with
-    -4bit-g64 (move weights to a grid; g64, row or matrix share a scale; then -sym, -min, -clip); refit.
+    magnitude, obd, saliency, wanda or sparsegpt with -50 or -2of4, or obc-50 (set weights to zero); rtn, gptq or
+    uniform with -4bit-g64 (move weights to a grid; g64, row or matrix share a scale; then -sym, -min, -clip); refit.
 
     \b
     Examples:
@@ -76,15 +81,19 @@ def compress(model: str | None, out: Path | None, name: str | None, as_json: boo
     from model.compression.compressor import check_fits
     from model.compression.recipe import RecipeError
 
-    settings = read_settings({"model": model, "threads": given.pop("threads")})
+    settings = read_settings({"model": model, **{option: given.pop(option) for option in ("threads", "cache_folder")}})
     try:
         recipe = take_recipe(given, given.pop("dampening"))
+        check_options(recipe)
         _, checkpoint = load_checkpoint(settings)
         check_fits(recipe, checkpoint.config)
     except RecipeError as error:
         raise Unusable(str(error)) from error
-    target = out or Path(f"{checkpoint.name}-{recipe.name}")
-    windows, calibration = calibration_text(checkpoint, **given) if recipe.needs_text else ([], None)
+    target = out or Path(folder_name(checkpoint.name, recipe.name))
+    name = target.name if name is None else name
+    check_place(target, name)
+    text = {"cache_folder": settings.models_folder, **given}
+    windows, calibration = calibration_text(checkpoint, **text) if recipe.needs_text else ([], None)
     described = {**recipe.described(), **({"calibration": calibration} if calibration else {})}
     report = run(
         checkpoint,
@@ -92,7 +101,7 @@ def compress(model: str | None, out: Path | None, name: str | None, as_json: boo
         windows,
         target=target,
         described=described,
-        name=name or target.name,
+        name=name,
         threads=settings.threads,
     )
     summary = {"folder": str(target), "recipe": described, "report": report}
@@ -102,8 +111,40 @@ def compress(model: str | None, out: Path | None, name: str | None, as_json: boo
         show(summary)
 
 
+def check_options(recipe: "Recipe") -> None:
+    """Raises click.UsageError for an option that the recipe has no use for."""
+    if not recipe.needs_text:
+        refuse_without_effect(TEXT_OPTIONS, f"{recipe.name} looks at no text")
+    if not recipe.needs_hessians:
+        refuse_without_effect(("dampening",), f"{recipe.name} needs no Hessian")
+
+
+def folder_name(model: str, recipe: str) -> str:
+    """Of the result, after model and recipe. A file may call its model anything; this is a name and never a path."""
+    return re.sub(r"[^\w.+-]+", "-", f"{model}-{recipe}").lstrip("-.")
+
+
+def check_place(target: Path, name: str) -> None:
+    """Before any text is read. Raises Unusable."""
+    from model.compression.artefact import check_name
+    from model.compression.artefact_writer import check_absent
+
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise Unusable(f"{error}; choose another with --name") from error
+    with model_errors():
+        check_absent(target)
+
+
 def calibration_text(
-    checkpoint: "Checkpoint", *, corpus: Path | None, windows: int, window: int, seed: int
+    checkpoint: "Checkpoint",
+    *,
+    corpus: Path | None,
+    windows: int,
+    window: int,
+    seed: int,
+    cache_folder: Path | None,
 ) -> "tuple[list[Window], dict[str, Any]]":
     """Pieces of text for the model, and what is kept of them in the recipe."""
     from model.evaluation.corpus import CALIBRATION, CorpusError, drawn_windows, local_corpus, published_corpus
@@ -113,7 +154,7 @@ def calibration_text(
         raise Unusable(f"--window {window} is more than the model's context of {checkpoint.config.context_length}")
     try:
         with loading_bar("reading the text"):
-            texts = local_corpus(corpus) if corpus else published_corpus(CALIBRATION)
+            texts = local_corpus(corpus) if corpus else published_corpus(CALIBRATION, cache_folder)
             encode = Tokenizer(checkpoint.vocabulary).encode
             found = drawn_windows(texts, encode, width=window, count=windows, seed=seed)
     except CorpusError as error:
@@ -146,70 +187,31 @@ def run(
     from model.compression.compressor import step_count
 
     use_threads(threads or usable_cores())
-    try:
-        with model_errors():
-            writer = ArtefactWriter(target, described, checkpoint)
+    ids = [token_ids for _, token_ids in windows]
+    with writing(target):
+        writer = ArtefactWriter(target, described, checkpoint)
+        with resumable(writer.partial):
             with count_bar(f"{recipe.name}: layers", step_count(checkpoint, recipe)) as on_step:
-                ids = [token_ids for _, token_ids in windows]
                 config, report = compress_model(checkpoint, recipe, ids, writer, on_step)
             writer.finish(config, name, report)
-    except KeyboardInterrupt:
-        messages().print(f"stopped; the same command goes on from {harmless(str(writer.partial))}", markup=False)
-        raise
-    except (OSError, ValueError) as error:
-        raise Failure(f"{target} cannot be made: {error}") from error
     return report
 
 
-def show(summary: dict[str, Any]) -> None:
-    """Print what was made, the error of each kind of matrix, and what to do with it next."""
-    report, folder = summary["report"], summary["folder"]
-    table = Table(
-        title=Text(harmless(f"{summary['recipe']['name']} in {folder}")),
-        caption="errors relative to the weights and to the outputs on the text: mean over layers",
-        title_justify="left",
-        caption_justify="left",
-    )
-    for heading in ("matrix", "error", "error of outputs", "zeros"):
-        table.add_column(heading, justify="left" if heading == "matrix" else "right")
-    for row in error_rows(report["layers"]):
-        table.add_row(*row)
-    if table.row_count:
-        results().print(table)
-    for line in _notes(summary):
-        results().print(harmless(line), markup=False)
+@contextmanager
+def writing(target: Path) -> Iterator[None]:
+    """Tell why the folder cannot be made, and end the command."""
+    try:
+        with model_errors():
+            yield
+    except (OSError, ValueError) as error:
+        raise Failure(f"{target} cannot be made: {error}") from error
 
 
-def error_rows(layers: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """For each kind of matrix its name, mean errors and zeros over all layers."""
-    kinds = {name: [layer["matrices"][name] for layer in layers] for name in layers[0]["matrices"]}
-    return [
-        (
-            name,
-            f"{_mean(figures, 'relative_error'):.4f}",
-            "-" if figures[0]["relative_output_error"] is None else f"{_mean(figures, 'relative_output_error'):.4f}",
-            f"{sum(each['zeros'] for each in figures):,}",
-        )
-        for name, figures in kinds.items()
-    ]
-
-
-def _mean(figures: list[dict[str, Any]], key: str) -> float:
-    return float(sum(each[key] for each in figures)) / len(figures)
-
-
-def _notes(summary: dict[str, Any]) -> list[str]:
-    report, folder, calibration = summary["report"], summary["folder"], summary["recipe"].get("calibration")
-    notes = [
-        f"{folder}: {report['weights']:,} weights of linear layers, {report['bits_per_weight']:.3f} bits each, "
-        f"{report['bytes']:,} bytes, {report['zeros']:,} of them zero."
-    ]
-    if calibration:
-        notes.append(
-            f"Looked at {calibration['tokens']:,} tokens of {calibration['corpus']}, seed {calibration['seed']}."
-        )
-    if report["fallbacks"]:
-        notes.append(f"{report['fallbacks']} matrices could not be made up for: their inputs have no inverse.")
-    if report["most_dampening"] is not None:
-        notes.append(f"Dampening of up to {report['most_dampening']:g} was needed.")
-    return [*notes, f"Next: tane eval {folder}, or tane serve --model {folder}"]
+@contextmanager
+def resumable(partial: Path) -> Iterator[None]:
+    """Tell who interrupts the work how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        messages().print(harmless(f"stopped; the same command goes on from {partial}"), soft_wrap=True)
+        raise

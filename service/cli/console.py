@@ -38,13 +38,20 @@ CONTROL_PICTURES: dict[int, int] = {
 PIPED_WIDTH = 120
 
 
-class Failure(click.ClickException):
+class Told(click.ClickException):
+    """A problem in one line, which may hold names from files and from the command line."""
+
+    def format_message(self) -> str:
+        return harmless(self.message)
+
+
+class Failure(Told):
     """The command could not do its work."""
 
     exit_code = 1
 
 
-class Unusable(click.ClickException):
+class Unusable(Told):
     """What the command was given cannot be used: an option, or a model file."""
 
     exit_code = 2
@@ -63,13 +70,13 @@ def write_any_character() -> None:
 
 
 def messages() -> Console:
-    """Where everything but results goes."""
-    return Console(stderr=True, highlight=False)
+    """Where everything but results goes. What is printed is text, never rich's markup."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def results() -> Console:
-    """Standard output for tables; as wide as the terminal, or of a fixed width where there is none."""
-    return Console(width=None if is_terminal() else PIPED_WIDTH, highlight=False)
+    """Standard output for tables; as wide as the terminal, or of a fixed width where there is none; no markup."""
+    return Console(width=None if is_terminal() else PIPED_WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def write_json(value: Any) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.console import Failure, Unusable, count_bar, loading_bar, messages, write_json
+from service.cli.console import Failure, Unusable, count_bar, harmless, loading_bar, messages, write_json
 from service.cli.evaluation_report import draw_errors, show
-from service.cli.loading import model_errors, read_settings
-from service.cli.options import settings_options
+from service.cli.loading import load_checkpoint, load_checkpoint_of, model_errors, read_settings
+from service.cli.options import model_argument, settings_options
 from service.cli.plotting import plot_option
 from service.op_sets import usable_cores
 
@@ -32,7 +32,8 @@ PROMPT_TOKENS = 32
 TEXT_TOKENS = 64
 """The texts by which a draft is judged: how many, from how long a prompt, and how long."""
 SPEED_ROUNDS = 3
-LEAST_WINDOW = 4
+LEAST_WINDOW = 5
+"""Its second half then has the two predictions that a standard error needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Text:
 
 
 @click.command("eval")
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@model_argument
 @click.option(
     "--against", type=click.Path(exists=True, path_type=Path), help="Reference to compare with: the model before."
 )
@@ -64,14 +65,14 @@ class Text:
     "which are fetched once.",
 )
 @click.option("--tokens", type=click.IntRange(1), default=20_000, show_default=True, help="Score at least so many.")
-@click.option("--window", type=click.IntRange(LEAST_WINDOW), default=512, show_default=True, help="Tokens in a window.")
+@click.option("--window", type=click.IntRange(LEAST_WINDOW), default=512, show_default=True, help="Tokens in each.")
 @settings_options("engine", "threads", "kv_type", "weights", "isa", "cache_folder")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @plot_option("the error of each matrix, which needs --against,")
 @click.option("--save", is_flag=True, help="Keep the figures in the folder of the compressed model.")
 def evaluate(
     *,
-    model: Path,
+    model: str | None,
     against: Path | None,
     corpus: Path | None,
     tokens: int,
@@ -81,7 +82,9 @@ def evaluate(
     save: bool,
     **flags: Any,
 ) -> None:
-    """Evaluate MODEL, a GGUF file or the folder of a compressed model, on held-out text.
+    """Evaluate a model on held-out text.
+
+    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve.
 
     Reports perplexity, size, zeros and speed; beside a reference also the relative perplexity with its paired standard
     error, divergences, the error of each matrix, and how many of the reference's own greedy tokens the model guesses.
@@ -92,16 +95,17 @@ def evaluate(
       tane eval ./gptq-4bit-g64 --against ./model.gguf --tokens 5000 --json --save
       tane eval ./magnitude-50 --against ./model.gguf --plot errors.svg
     """
-    settings = read_settings(flags)
-    _check_options(model, against, plot=plot, save=save)
-    candidate, reference = _opened(model), _opened(against) if against else None
+    settings = read_settings({"model": model, **flags})
+    _check_options(settings.model, against, plot=plot, save=save)
+    candidate = Model(*load_checkpoint(settings))
+    reference = Model(against, load_checkpoint_of(against)) if against else None
     text = _text(candidate, reference, corpus, tokens=tokens, window=window, cache_folder=settings.models_folder)
-    with _evaluation_errors():
+    with _evaluation_errors(settings):
         figures = measure(candidate, reference, text, settings)
         if save:
-            _save(model, figures)
+            _save(candidate.path, figures)
     for warning in figures["warnings"]:
-        messages().print(f"warning: {warning}", markup=False, soft_wrap=True)
+        messages().print(harmless(f"warning: {warning}"), soft_wrap=True)
     if plot is not None:
         draw_errors(figures["layer_errors"], figures["model"], plot)
     if as_json:
@@ -225,18 +229,11 @@ def _acceptance(
     return acceptance(draft, texts)
 
 
-def _check_options(model: Path, against: Path | None, *, plot: Path | None, save: bool) -> None:
+def _check_options(model: str | None, against: Path | None, *, plot: Path | None, save: bool) -> None:
     if plot is not None and against is None:
         raise Unusable("--plot draws errors, which need --against")
-    if save and not model.is_dir():
-        raise Unusable("--save keeps figures in the folder of a compressed model, and MODEL is a file")
-
-
-def _opened(path: Path) -> Model:
-    from model.loading.model import load_model
-
-    with model_errors(), loading_bar("checking the model"):
-        return Model(path, load_model(path))
+    if save and not (model and Path(model).is_dir()):
+        raise Unusable("--save keeps figures in the folder of a compressed model, and MODEL is none")
 
 
 def _text(
@@ -268,13 +265,14 @@ def _text(
 
 
 @contextmanager
-def _evaluation_errors() -> Iterator[None]:
+def _evaluation_errors(settings: "Settings") -> Iterator[None]:
     """Tell why a model cannot be run or its figures not be kept, and end the command."""
     try:
         with model_errors():
             yield
     except ValueError as error:
-        raise Unusable(f"{error}; --engine torch runs every model") from error
+        way_out = "" if settings.engine == "torch" else "; --engine torch runs every model"
+        raise Unusable(f"{error}{way_out}") from error
 
 
 def _save(folder: Path, figures: dict[str, Any]) -> None:

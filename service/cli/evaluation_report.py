@@ -5,20 +5,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import click
-
-from service.cli.console import for_terminal
-from service.cli.plotting import COLOURS, figure
+from service.cli.plotting import COLOURS, figure, for_plot
+from service.cli.weight_table import Row, show_rows
 
 PERCENT = 100
 
 
 def show(figures: Mapping[str, Any]) -> None:
     """Print the figures, one line for each."""
-    rows = _rows(figures)
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        click.echo(f"{name:{width}}  {for_terminal(value)}")
+    show_rows(_rows(figures))
 
 
 def draw_errors(errors: Mapping[str, float], model: str, path: Path) -> None:
@@ -27,7 +22,7 @@ def draw_errors(errors: Mapping[str, float], model: str, path: Path) -> None:
         for index, (kind, points) in enumerate(by_kind(errors).items()):
             colour, style = COLOURS[index % len(COLOURS)], "-" if index < len(COLOURS) else "--"
             panel.plot(*zip(*points, strict=True), style, marker="o", markersize=3, color=colour, label=kind)
-        panel.set(xlabel="layer", ylabel="relative error of the weights", ylim=(0, None), title=model)
+        panel.set(xlabel="layer", ylabel="relative error of the weights", ylim=(0, None), title=for_plot(model))
         panel.grid(alpha=0.3)
         if errors:
             panel.legend(frameon=False, ncols=2)
@@ -42,7 +37,7 @@ def by_kind(errors: Mapping[str, float]) -> dict[str, list[tuple[int, float]]]:
     return {kind: sorted(points) for kind, points in found.items()}
 
 
-def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _rows(figures: Mapping[str, Any]) -> list[Row]:
     half = figures["second_half"]
     return [
         ("model", figures["model"]),
@@ -56,7 +51,7 @@ def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _compared_rows(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _compared_rows(figures: Mapping[str, Any]) -> list[Row]:
     half = figures["second_half"]
     by_window = figures["window_standard_error_percent"]
     windows = "" if by_window is None else f", by windows ± {by_window:.2f} %"

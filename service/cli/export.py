@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from service.cli.console import Failure, Unusable, count_bar, write_json
-from service.cli.loading import load_checkpoint_of, model_errors
+from service.cli.loading import load_checkpoint, model_errors, read_settings
+from service.cli.options import model_argument
 from service.cli.weight_table import Row, error, error_list, error_rows, errors, format_rows, formats, show_rows
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MOST_NAMED = 8
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@model_argument
 @click.option("--out", required=True, metavar="FILE.gguf", type=click.Path(path_type=Path), help="Where it is written.")
 @click.option(
     "--format",
@@ -37,8 +38,10 @@ MOST_NAMED = 8
 )
 @click.option("--force", is_flag=True, help="Replace FILE.gguf when it is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def export(*, model: Path, out: Path, wanted: str, force: bool, as_json: bool) -> None:
-    """Write MODEL, a GGUF file or the folder of a compressed model, as a GGUF file for other programs.
+def export(*, model: str | None, out: Path, wanted: str, force: bool, as_json: bool) -> None:
+    """Write a model as a GGUF file for other programs.
+
+    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve.
 
     With a format, embedding and head stay in the blocks that they are stored in, or else become Q8_0 (with f16, F16).
     What a format does not hold exactly is named, with its error. Gains become F32.
@@ -50,7 +53,7 @@ def export(*, model: Path, out: Path, wanted: str, force: bool, as_json: bool) -
       tane export model.gguf --format q8_0 --out model-q8_0.gguf --json
     """
     _check_place(out, force)
-    checkpoint = load_checkpoint_of(model)
+    _, checkpoint = load_checkpoint(read_settings({"model": model}))
     description = describe(out, checkpoint, _write(out, checkpoint, wanted, force))
     if as_json:
         write_json(description)

@@ -10,7 +10,7 @@ import click
 
 from service.cli.console import write_json
 from service.cli.loading import load_checkpoint, read_settings
-from service.cli.options import settings_options
+from service.cli.options import model_argument, settings_options
 from service.cli.weight_table import error_rows, errors, format_rows, formats, show_rows
 
 if TYPE_CHECKING:
@@ -21,10 +21,14 @@ FLOAT32_BYTES = 4
 
 
 @click.command()
-@settings_options("model", "weights")
+@model_argument
+@click.option("--model", "named", metavar="PATH", type=click.Path(), help="Another way to name MODEL.")
+@settings_options("weights")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def info(as_json: bool, **flags: Any) -> None:
-    """Check a model file, or the folder of a compressed model, and show what it says.
+def info(model: str | None, named: str | None, as_json: bool, **flags: Any) -> None:
+    """Check a model and show what it says.
+
+    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve.
 
     Weights that the native op set cannot keep as stored are rounded as it would round them when it loads, and the
     error is shown.
@@ -32,10 +36,12 @@ def info(as_json: bool, **flags: Any) -> None:
     \b
     Examples:
       tane info
-      tane info --model ./other.gguf --weights int4
+      tane info ./other.gguf --weights int4
       tane info --json
     """
-    settings = read_settings(flags)
+    if model is not None and named is not None:
+        raise click.UsageError("MODEL and --model are the same thing; give one of them")
+    settings = read_settings({"model": named if model is None else model, **flags})
     path, checkpoint = load_checkpoint(settings)
     description = describe(path, checkpoint, settings.weights)
     if as_json:

@@ -33,7 +33,7 @@ def pull_default(settings: Settings) -> Path:
 
 def load_checkpoint(settings: Settings) -> "tuple[Path, Checkpoint]":
     """The model file that the settings name, or the default one, and what it says."""
-    path = Path(settings.model) if settings.model else pull_default(settings)
+    path = Path(settings.model) if settings.model is not None else pull_default(settings)
     return path, load_checkpoint_of(path)
 
 

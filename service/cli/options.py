@@ -4,11 +4,12 @@ Always: names, help and defaults come from where the field is defined, and there
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from service.field_errors import without_null
 from service.schemas import GenerateRequest, schema
@@ -29,6 +30,20 @@ def settings_options(*names: str) -> Callable[[Command], Command]:
         return command
 
     return add
+
+
+def model_argument(command: Command) -> Command:
+    """Add MODEL, the model that a command is about. It arrives as text, or as None for what would be served."""
+    return click.argument("model", required=False, type=click.Path())(command)
+
+
+def refuse_without_effect(names: Iterable[str], reason: str) -> None:
+    """Refuse options of the running command that were given and would change nothing. Raises click.UsageError."""
+    context = click.get_current_context()
+    given = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if given:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(f"leave out {flags}, which would change nothing: {reason}", context)
 
 
 def _click_option(option: Option) -> Callable[[Command], Command]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from service.cli.console import Failure
+from service.cli.console import CONTROL_PICTURES, Failure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,6 +54,11 @@ def figure(path: Path, panels: int = 1, *, size: tuple[float, float] = (6.4, 3.6
             drawing.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
         except OSError as error:
             raise Failure(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def for_plot(text: str) -> str:
+    """The text as a label: control characters, which no SVG file may hold, are replaced; dollars begin no formula."""
+    return text.translate(dict.fromkeys(CONTROL_PICTURES, 0xFFFD)).replace("$", r"\$")
 
 
 def _checked(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:

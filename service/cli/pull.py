@@ -20,7 +20,7 @@ def pull(as_json: bool, **flags: Any) -> None:
     \b
     Examples:
       tane pull
-      tane info --model "$(tane pull)"
+      tane info "$(tane pull)"
     """
     from model.loading.hub import DEFAULT_MODEL
 

@@ -55,7 +55,7 @@ def take_recipe(given: dict[str, Any], dampening: float) -> "Recipe":
         raise click.UsageError("say what to do with --recipe NAME (--list shows the usual ones), or part by part")
     if name is not None and named:
         raise click.UsageError(f"--recipe says everything; leave out {', '.join(named)}")
-    return parse(name or name_of(parts), dampening=dampening)
+    return parse(name_of(parts) if name is None else name, dampening=dampening)
 
 
 def name_of(parts: Mapping[str, Any]) -> str:
@@ -64,21 +64,25 @@ def name_of(parts: Mapping[str, Any]) -> str:
     _check_owner(parts, "quantise", ("bits", "group", "form", "range"))
     names = [f"{unit}-{parts[unit]}" for unit in ("ffn", "heads", "layers") if parts[unit] is not None]
     if parts["prune"] is not None:
-        names.append(f"{parts['prune']}-{parts['sparsity'] or 50}")
+        names.append(f"{parts['prune']}-{_given(parts, 'sparsity', '50')}")
     if parts["quantise"] is not None:
         names.append(_grid_name(parts))
     return "+".join([*names, *(["refit"] if parts["refit"] else [])])
 
 
 def _grid_name(parts: Mapping[str, Any]) -> str:
-    group = str(parts["group"] or 64)
+    group = _given(parts, "group", "64")
     where = f"g{group}" if group.isdecimal() else group
-    reach = parts["range"] or "max"
+    reach = _given(parts, "range", "max")
     range_name = {"max": "", "search": "-clip"}.get(reach, f"-p{reach}")
-    method, form = parts["quantise"], parts["form"] or "affine"
+    method, form = parts["quantise"], _given(parts, "form", "affine")
     if (method, form) == ("rtn", "uniform"):
         method, form = "uniform", "affine"
-    return f"{method}-{parts['bits'] or 4}bit-{where}{FORMS[form]}{range_name}"
+    return f"{method}-{_given(parts, 'bits', '4')}bit-{where}{FORMS[form]}{range_name}"
+
+
+def _given(parts: Mapping[str, Any], name: str, default: str) -> str:
+    return default if parts[name] is None else str(parts[name])
 
 
 def _check_owner(parts: Mapping[str, Any], owner: str, details: tuple[str, ...]) -> None:

@@ -43,7 +43,7 @@ def serve(**flags: Any) -> None:
     with model_errors(), loading_bar("loading the model") as progress:
         service = build_service(settings, progress=progress)
     for line in banner(service, settings):
-        messages().print(harmless(line), markup=False, soft_wrap=True)
+        messages().print(harmless(line), soft_wrap=True)
     raise click.exceptions.Exit(run_server(service, settings))
 
 

@@ -77,6 +77,22 @@ def test_a_task_that_is_cancelled_is_not_told_of_a_timeout() -> None:
     assert asyncio.run(run())
 
 
+def test_a_task_that_is_cancelled_as_its_wait_is_cut_is_cancelled() -> None:
+    async def run() -> bool:
+        async def wait() -> None:
+            with closing(Patience(SHORT_S)) as patience, suppress(TimeoutError), patience:
+                await asyncio.sleep(10)
+
+        task = asyncio.create_task(wait())
+        asyncio.get_running_loop().call_later(SHORT_S / 2, task.cancel)
+        await asyncio.sleep(0)
+        time.sleep(2 * SHORT_S)  # so that both timers ring in one turn of the loop
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(run())
+
+
 def test_nothing_is_cut_after_the_end() -> None:
     async def run() -> bool:
         with closing(Patience(SHORT_S)):

@@ -9,10 +9,10 @@ import click
 from rich.table import Table
 
 from service.cli.console import count_bar
-from service.cli.plotting import COLOURS, figure
+from service.cli.options import refuse_without_effect
+from service.cli.plotting import COLOURS, figure, for_plot
 from service.cli.studies.common import (
     Prompted,
-    for_plot,
     list_of,
     model_option,
     output_options,
@@ -78,6 +78,7 @@ def beam(
         check_size(vocabulary, length or RANDOM_LENGTH)
         asked, found = None, example_studies(widths, vocabulary, length or RANDOM_LENGTH, seed)
     else:
+        refuse_without_effect(("vocabulary", "seed"), "a real model is searched")
         asked = prompted(model, prompt, length=length or REAL_LENGTH, width=max(widths))
         found = [real_study(asked, widths, length or REAL_LENGTH)]
     spell = asked.tokenizer.decode if asked else letters

@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from service.cli.console import Unusable, loading_bar, results, write_json
+from service.cli.console import Unusable, harmless, loading_bar, results, write_json
 from service.cli.loading import load_checkpoint, model_errors, read_settings
 from service.cli.plotting import plot_option
 from service.cli.text_input import read_text
@@ -78,20 +78,15 @@ def write(tables: Iterable[Table], notes: Iterable[str], figures: Mapping[str, A
     for table in tables:
         console.print(table)
     for note in notes:
-        console.print(Text(note))
+        console.print(harmless(note))
 
 
 def table(title: str, *headings: str) -> Table:
     """A table whose first column is to the left and the others to the right."""
-    made = Table(title=Text(title), title_justify="left")
+    made = Table(title=Text(harmless(title)), title_justify="left")
     for index, heading in enumerate(headings):
         made.add_column(Text(heading), justify="right" if index else "left")
     return made
-
-
-def for_plot(text: str) -> str:
-    """The text as a label: dollar signs, which would begin a formula, stand for themselves."""
-    return text.replace("$", r"\$")
 
 
 @dataclass(frozen=True, slots=True)

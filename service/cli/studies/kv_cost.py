@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
-from service.cli.plotting import COLOURS, figure
-from service.cli.studies.common import checkpoint_of, for_plot, list_of, model_option, output_options, table, write
+from service.cli.console import harmless
+from service.cli.plotting import COLOURS, figure, for_plot
+from service.cli.studies.common import checkpoint_of, list_of, model_option, output_options, table, write
 
 if TYPE_CHECKING:
     from model.config import ModelConfig
@@ -92,7 +93,7 @@ def cost_table(found: "Sequence[Cost]") -> Table:
     made = table("Multiplications of all layers", "shape", "n", "with a cache", "without", "ratio")
     for each in found:
         counts = [f"{count:,}" for count in (each.n, each.cached, each.full)]
-        made.add_row(each.shape, *counts, f"{each.ratio:,.2f}")
+        made.add_row(harmless(each.shape), *counts, f"{each.ratio:,.2f}")
     return made
 
 
@@ -107,7 +108,7 @@ def position_table(found: "Sequence[Cost]") -> Table:
     for each in found:
         share = f"{each.attention_share:.0%}".replace("%", " %")
         counts = [f"{count:,}" for count in (each.n, each.last_position, each.numbers, each.float32_bytes)]
-        made.add_row(each.shape, *counts[:2], share, *counts[2:])
+        made.add_row(harmless(each.shape), *counts[:2], share, *counts[2:])
     return made
 
 

@@ -8,9 +8,8 @@ import click
 from rich.table import Table
 
 from service.cli.console import count_bar
-from service.cli.plotting import COLOURS, figure
+from service.cli.plotting import COLOURS, figure, for_plot
 from service.cli.studies.common import (
-    for_plot,
     list_of,
     model_option,
     output_options,

@@ -8,6 +8,7 @@ import click
 from rich.table import Table
 
 from service.cli.console import count_bar
+from service.cli.options import refuse_without_effect
 from service.cli.plotting import COLOURS, figure
 from service.cli.studies.common import (
     Prompted,
@@ -74,6 +75,7 @@ def truncation(
     from model.studies.truncation import examples, study
 
     if model is prompt is None:
+        refuse_without_effect(("temperature",), "it is of a model's distribution, and none is asked")
         asked, cases = None, list(examples())
     else:
         asked = prompted(model, prompt)

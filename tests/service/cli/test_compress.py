@@ -8,10 +8,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from model.compression.artefact_writer import ArtefactWriter
 from model.compression.grids import Form
 from model.compression.recipe import RECIPES, PruneMethod, QuantiseMethod
+from model.evaluation.corpus import Corpus, Document
 from model.loading.model import load_model
-from service.cli import compress as command
+from service.cli.compress import folder_name
+from service.cli.compression_report import error_rows
 from service.cli.main import main
 from service.cli.recipe_options import PARTS, name_of
 
@@ -79,7 +82,55 @@ def test_the_report_is_a_table_for_people(tiny_gguf: Path, tmp_path: Path) -> No
     shown = compress(tiny_gguf, tmp_path / "out", "--recipe", "rtn-8bit-row").stdout
 
     assert "attention_output" in shown
-    assert f"tane eval {tmp_path / 'out'}" in shown.replace("\n", "")
+
+
+def test_the_next_command_can_be_copied(tiny_gguf: Path, tmp_path: Path) -> None:
+    out = tmp_path / ("a long name " * 12)
+
+    last = compress(tiny_gguf, out, "--recipe", "rtn-8bit-row").stdout.splitlines()[-1]
+
+    assert f"Next: tane eval '{out}', or tane serve --model '{out}'" == last
+
+
+def test_the_folder_is_named_by_model_and_recipe(
+    tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    said = result(CliRunner().invoke(main, ["compress", str(tiny_gguf), "--recipe", "rtn-8bit-row", "--json"]))
+
+    assert f"{load_model(tiny_gguf).name}-rtn-8bit-row" == said["folder"]
+    assert (tmp_path / said["folder"] / "tane.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("../../etc/x", "etc-x-rtn-8bit-row"),
+        ("/x", "x-rtn-8bit-row"),
+        ("--json", "json-rtn-8bit-row"),
+        ("Mein Modell 種", "Mein-Modell-種-rtn-8bit-row"),
+    ],
+)
+def test_what_a_file_calls_its_model_is_never_a_path(model: str, name: str) -> None:
+    assert name == folder_name(model, "rtn-8bit-row")
+
+
+def test_the_usual_text_is_kept_in_the_cache_folder(
+    tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path | None] = []
+
+    def published_corpus(years: range, folder: Path | None) -> Corpus:
+        asked.append(folder)
+        return Corpus("text", (Document("text", TEXT),))
+
+    monkeypatch.setattr("model.evaluation.corpus.published_corpus", published_corpus)
+    result(compress(tiny_gguf, tmp_path / "a", "--recipe", "wanda-50", *SMALL, "--cache-folder", "here", "--json"))
+    monkeypatch.setenv("TANE_CACHE_FOLDER", "there")
+    result(compress(tiny_gguf, tmp_path / "b", "--recipe", "wanda-50", *SMALL, "--json"))
+
+    assert [Path("here"), Path("there")] == asked
 
 
 def test_an_interrupt_says_how_to_go_on(tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +147,24 @@ def test_an_interrupt_says_how_to_go_on(tiny_gguf: Path, tmp_path: Path, monkeyp
     assert 0 == again.exit_code
 
 
+def test_an_interrupt_before_anything_is_written_is_quiet(
+    tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ArtefactWriter, "__init__", stop)
+    stopped = compress(tiny_gguf, tmp_path / "out", "--recipe", "rtn-4bit-g32")
+
+    assert (130, "") == (stopped.exit_code, stopped.output)
+
+
 def test_a_folder_that_is_there_is_kept(tiny_gguf: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    refused = compress(tiny_gguf, tmp_path / "out", "--recipe", "rtn-4bit-g32")
+    refused = compress(tiny_gguf, tmp_path / "out", "--recipe", "wanda-50", "--corpus", str(tmp_path))
 
     assert 2 == refused.exit_code
-    assert "is there already" in refused.stderr
+    assert "is there already" in refused.stderr  # and not that there is no text in that folder
 
 
 def test_the_usual_recipes_are_listed() -> None:
@@ -118,8 +181,18 @@ def test_the_usual_recipes_are_listed() -> None:
         (("--bits", "4"), "--bits needs --quantise"),
         (("--sparsity", "50"), "--sparsity needs --prune"),
         (("--recipe", "shrink-it"), "'shrink-it' in recipe"),
+        (("--quantise", "gptq", "--bits", ""), "'gptq-bit-g64' in recipe"),
+        (("--prune", "wanda", "--sparsity", ""), "'wanda-' in recipe"),
         (("--quantise", "gptq", "--bits", "many"), "'gptq-manybit-g64' in recipe"),
         (("--recipe", "rtn-4bit-g7"), "group is 7, which does not divide 64 columns"),
+        (
+            ("--recipe", "rtn-4bit-g32", "--windows", "8", "--seed", "1"),
+            "leave out --windows, --seed, which would change",
+        ),
+        (("--recipe", "magnitude-50", "--corpus", "."), "magnitude-50 looks at no text"),
+        (("--recipe", "layers-50", "--dampening", "0.1"), "leave out --dampening, which would change nothing"),
+        (("--recipe", "rtn-4bit-g32", "--name", ""), "name is not text of 1 to 256 bytes"),
+        (("--recipe", "rtn-4bit-g32", "--name", "n" * 257), "name is not text of 1 to 256 bytes"),
         (("--recipe", "wanda-50", "--window", "10000"), "--window 10000 is more than the model's context"),
     ],
 )
@@ -180,6 +253,6 @@ def test_the_options_offer_all_that_recipes_know(option: str, names: tuple[str, 
 def test_errors_are_means_over_layers() -> None:
     figures = [{"relative_error": error, "relative_output_error": None, "zeros": 10} for error in (0.1, 0.3)]
 
-    rows = command.error_rows([{"matrices": {"down": each}} for each in figures])
+    rows = error_rows([{"matrices": {"down": each}} for each in figures])
 
     assert [("down", "0.2000", "-", "20")] == rows

@@ -1,12 +1,15 @@
 """Bars stay off whatever is no terminal, and text cannot command one."""
 
 import io
+from collections.abc import Callable
 
+import click
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from service.cli import console
-from service.cli.console import count_bar, for_terminal, harmless, loading_bar, results
+from service.cli.console import Failure, Unusable, count_bar, for_terminal, harmless, loading_bar, messages, results
 
 
 @pytest.fixture
@@ -31,6 +34,25 @@ def test_a_closed_standard_output_is_no_terminal(monkeypatch: pytest.MonkeyPatch
 
     assert "a\x1b" == for_terminal("a\x1b")
     results().print("nobody reads this")
+
+
+@pytest.mark.parametrize("write_to", [results, messages])
+def test_nothing_that_is_printed_is_markup(write_to: Callable[[], Console], capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("token")
+    table.add_row("x[i] [/INST] :seedling:")
+
+    write_to().print(table)
+
+    assert "x[i] [/INST] :seedling:" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("problem", [Failure, Unusable])
+def test_a_problem_cannot_command_a_terminal(
+    problem: type[click.ClickException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem("there is no \x1b[31m.gguf").show()
+
+    assert "Error: there is no ␛[31m.gguf\n" == capsys.readouterr().err
 
 
 def test_nothing_is_drawn_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,11 @@
 """`tane eval` tells what a model costs, beside the model it came from."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from model.evaluation.corpus import local_corpus
 from model.evaluation.saved import EVALUATION, read_evaluation
 from model.loading.gguf import load_gguf
 from model.loading.model import load_model
+from service.cli import evaluate as command
+from service.cli.evaluation_report import draw_errors
 from service.cli.main import main
 from tests.compressed import as_matrix, grids_for, is_linear, random_sparse, write_artefact
 from tests.tiny_model import TinyShape, write_tiny_gguf
@@ -161,6 +165,20 @@ def test_text_of_the_calibration_is_warned_of(folder: Path) -> None:
     assert [warning] == json.loads(result.stdout)["warnings"]
 
 
+def test_a_warning_cannot_command_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "warnings_of", lambda *_: ["calibrated on a\x1b[31m"])
+
+    assert "warning: calibrated on a␛[31m\n" == run(folder, "four-bits").stderr
+
+
+def test_any_name_of_a_model_may_stand_above_its_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+
+    draw_errors({"layers.0.query": 0.1}, "a\x1b[31m$x", tmp_path / "e.svg")
+
+    assert "a\ufffd[31m$x" in "".join(ElementTree.parse(tmp_path / "e.svg").getroot().itertext())
+
+
 def test_saved_figures_are_those_that_were_printed(folder: Path) -> None:
     figures = figures_of(folder, "sparse", "--save")
 
@@ -171,7 +189,7 @@ def test_figures_are_kept_in_folders_only(folder: Path) -> None:
     result = run(folder, "model.gguf", "--save")
 
     assert 2 == result.exit_code
-    assert "MODEL is a file" in result.stderr
+    assert "MODEL is none" in result.stderr
 
 
 def test_figures_that_cannot_be_kept_are_told(folder: Path) -> None:
@@ -200,17 +218,35 @@ def test_errors_are_not_drawn_of_a_model_alone(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "exit_code", "message"),
     [
-        (("--tokens", "100000"), "texts has "),
-        (("--window", "200"), "has a context of 128, less than 200"),
+        (("--tokens", "100000"), 1, "texts has "),
+        (("--window", "200"), 2, "has a context of 128, less than 200"),
+        (("--window", "4"), 2, "4 is not in the range x>=5"),
     ],
 )
-def test_text_or_context_that_is_too_short_is_told(folder: Path, options: tuple[str, str], message: str) -> None:
+def test_text_or_context_that_is_too_short_is_told(
+    folder: Path, options: tuple[str, str], exit_code: int, message: str
+) -> None:
     result = run(folder, "model.gguf", *options)
 
-    assert result.exit_code in (1, 2)
+    assert exit_code == result.exit_code
     assert message in result.stderr
+
+
+def test_the_least_text_has_finite_figures(folder: Path) -> None:
+    options = ("--against", str(folder / "model.gguf"), "--window", "5", "--tokens", "1")
+
+    assert math.isfinite(figures_of(folder, "four-bits", *options)["second_half"]["standard_error_percent"])
+
+
+def test_what_torch_cannot_run_either_is_not_sent_to_torch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(command, "make_predictor", fail)
+
+    assert "Error: no\n" == run(folder, "model.gguf", "--engine", "torch").stderr
 
 
 def test_models_of_different_vocabularies_are_not_compared(folder: Path, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
 def test_a_source_that_changes_meanwhile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = write_tiny_gguf(tmp_path / "tiny.gguf")
     checkpoint = load_gguf(model)
-    monkeypatch.setattr("service.cli.export.load_checkpoint_of", lambda path: checkpoint)
+    monkeypatch.setattr("service.cli.loading.load_checkpoint_of", lambda path: checkpoint)
     model.write_bytes(b"changed")
 
     result = export(model, tmp_path / "x.gguf")

@@ -97,6 +97,8 @@ def test_a_plot_may_be_a_png(tmp_path: Path) -> None:
         ("sampling", ("--draws", "0"), "0 is not in the range"),
         ("beam", ("--widths", "17"), "17 is not in the range 1<=x<=16"),
         ("beam", ("--vocabulary", "10", "--length", "7"), "make 10,000,000 sequences, and at most 1,000,000"),
+        ("beam", ("--prompt", "a", "--vocabulary", "3", "--seed", "1"), "leave out --vocabulary, --seed, which"),
+        ("truncation", ("--temperature", "0.5"), "leave out --temperature, which would change nothing"),
         ("kv-cost", ("--lengths", "0"), "0 is not in the range x>=1"),
         ("kv-cost", ("--model", "missing.gguf"), "missing.gguf"),
         ("uniform-error", ("--bits", "4,9"), "9 is not in the range 1<=x<=8"),

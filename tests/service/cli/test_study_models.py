@@ -4,6 +4,7 @@ import json
 from math import isclose
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,6 +12,15 @@ from click.testing import CliRunner, Result
 from model.loading.gguf import load_gguf
 from model.tokenizer import Tokenizer
 from service.cli.main import main
+from tests.compressed import write_artefact
+
+BAD_NAME = "a\x1b[31m[/b]$x"
+
+
+@pytest.fixture(scope="module")
+def badly_named(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = load_gguf(tiny_gguf)
+    return write_artefact(tmp_path_factory.mktemp("named") / "model", source, source.tensors, name=BAD_NAME)
 
 
 def run(name: str, *arguments: str, stdin: str = "") -> Result:
@@ -83,6 +93,19 @@ def test_a_study_of_a_model_has_a_table_and_a_plot(name: str, tiny_gguf: Path, t
     assert 0 == result.exit_code, result.output
     assert load_gguf(tiny_gguf).name in result.stdout
     assert (tmp_path / "a.svg").is_file()
+
+
+@pytest.mark.parametrize("name", ["temperature", "truncation", "beam", "kv-cost"])
+def test_a_models_name_commands_neither_a_terminal_nor_a_plot(name: str, badly_named: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    shorter = ("--length", "3") if name == "beam" else ()
+
+    result = run(name, "--model", str(badly_named), *shorter, "--plot", str(tmp_path / "a.svg"))
+
+    assert 0 == result.exit_code, result.output
+    assert "\x1b" not in result.stdout
+    assert BAD_NAME.replace("\x1b", "␛") in result.stdout
+    ElementTree.parse(tmp_path / "a.svg")
 
 
 def test_an_empty_prompt_is_refused(tiny_gguf: Path) -> None:
