@@ -1,10 +1,12 @@
 """The matrices of one decoder layer by one recipe: made smaller first, then each by itself.
 
 Knows one layer and the Hessians of what it reads. Always: a smaller matrix that keeps its weights as they were keeps
-their bytes; weights that made up for others, and are not quantised anyway, go to a grid like the one they came from.
+their bytes; weights that made up for others, and are not quantised anyway, go to a grid like the one they came from;
+what was pruned before stays zero, unless the recipe prunes and so chooses anew.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,21 +14,23 @@ import numpy as np
 
 from model.compression.calibration import INPUT_OF, Input, Layer
 from model.compression.compress_matrix import (
-    CompressedMatrix,
     MatrixFigures,
+    as_floats,
     compress_matrix,
+    pruned_again,
     relative_error,
     relative_output_error,
 )
-from model.compression.grids import GridSpec
+from model.compression.grids import Form, GridSpec, StoredType
 from model.compression.hessian import Matrix, conditioned
-from model.compression.matrix import GridMatrix
+from model.compression.matrix import GridMatrix, Mask
 from model.compression.obs import Indices
 from model.compression.recipe import Quantise, Recipe
-from model.compression.stored import Weights
+from model.compression.sparse import SparseMatrix
+from model.compression.stored import Weights, zero_codes
 from model.compression.structured import narrowed, removal_count, rows_that_stay
 from model.config import ModelConfig
-from model.loading.ggml import BLOCK_SIZE, F16, FORMAT_BY_NAME
+from model.loading.ggml import BLOCK_SIZE, F16, F32, FORMAT_BY_NAME
 from model.loading.tensor import StoredTensor
 
 _LIKE_STORED: Mapping[str, GridSpec] = {
@@ -53,11 +57,13 @@ class _Part:
         weights: as they are now.
         stored: what holds them, where they are those of the model.
         columns: that are left of the model's matrix; None when all are.
+        mask: what an earlier compression kept; None when nothing was pruned.
     """
 
     weights: Matrix
     stored: Weights | None
     columns: Indices | None = None
+    mask: Mask | None = None
 
 
 def shrunk(config: ModelConfig, recipe: Recipe) -> ModelConfig:
@@ -115,7 +121,7 @@ class _LayerWork:
         self._recipe = recipe
         self._given = hessians
         self._hessians = dict(hessians)
-        self._parts = {name: _Part(layer[name].dequantised().astype(np.float64), layer[name]) for name in INPUT_OF}
+        self._parts = {name: _part(layer[name]) for name in INPUT_OF}
 
     def drop_neurons(self, count: int) -> None:
         """Columns of down, with their rows of gate and up."""
@@ -135,13 +141,11 @@ class _LayerWork:
         tensors: dict[str, Weights] = {name: each for name, each in self._layer.items() if name not in INPUT_OF}
         figures = {}
         for name, part in self._parts.items():
-            recipe = self._recipe_for(name, part)
-            if recipe is None:
-                tensors[name] = part.stored or _as_floats(name, part.weights)
-                continue
-            done = compress_matrix(part.weights, self._hessians.get(INPUT_OF[name]), recipe)
-            tensors[name] = done.weights
-            figures[name] = self._against_the_whole(name, part, done)
+            if part.stored is not None and not (self._recipe.prune or self._recipe.quantise):
+                tensors[name] = part.stored
+            else:
+                weights, found = self._compressed(name, part)
+                tensors[name], figures[name] = weights, self._against_the_whole(name, part, weights, found)
         return CompressedLayer(tensors, figures)
 
     def _narrow(self, name: str, count: int, *, unit: int) -> Indices:
@@ -149,35 +153,69 @@ class _LayerWork:
         read = INPUT_OF[name]
         factor = conditioned(self._hessians[read], self._recipe.dampening)
         result = narrowed(self._parts[name].weights, factor.inverse(), count, unit=unit)
-        self._parts[name] = _Part(result.weights, None, result.kept)
+        mask = self._parts[name].mask
+        self._parts[name] = _Part(result.weights, None, result.kept, None if mask is None else mask[:, result.kept])
         self._hessians[read] = self._hessians[read][np.ix_(result.kept, result.kept)]
         return result.kept
 
     def _keep_rows(self, names: tuple[str, ...], stay: Indices) -> None:
         for name in names:
-            self._parts[name] = _Part(self._parts[name].weights[stay], _rows_of(self._layer[name], stay))
+            weights, mask = self._parts[name].weights[stay], self._parts[name].mask
+            stored = _rows_of(self._layer[name], stay)
+            self._parts[name] = _Part(weights, stored, mask=None if mask is None else mask[stay])
 
-    def _recipe_for(self, name: str, part: _Part) -> Recipe | None:
-        """What is done to a matrix after shrinking; None when it stays as it is."""
-        if self._recipe.prune or self._recipe.quantise:
-            return self._recipe
-        like = _LIKE_STORED.get(self._layer[name].format.name)
-        if part.stored is not None or like is None or part.weights.shape[1] % BLOCK_SIZE:
-            return None
-        return Recipe(quantise=Quantise("gptq", like), dampening=self._recipe.dampening)
+    def _compressed(self, name: str, part: _Part) -> tuple[Weights, MatrixFigures]:
+        """A matrix after shrinking, by the recipe or else back in the form that it came from."""
+        hessian, recipe = self._hessians.get(INPUT_OF[name]), self._recipe
+        if not (recipe.prune or recipe.quantise):
+            like = _like_stored(self._layer[name], part.weights.shape[1])
+            if like is None:
+                return self._as_floats(name, part)
+            recipe = Recipe(quantise=Quantise("gptq", like), dampening=recipe.dampening)
+        done = compress_matrix(part.weights, hessian, recipe, part.mask)
+        return done.weights, done.figures
 
-    def _against_the_whole(self, name: str, part: _Part, done: CompressedMatrix) -> MatrixFigures:
+    def _as_floats(self, name: str, part: _Part) -> tuple[Weights, MatrixFigures]:
+        hessian = self._hessians[INPUT_OF[name]]
+        if part.mask is not None:
+            done = pruned_again(part.weights, hessian, part.mask, self._recipe.dampening)
+            return done.weights, done.figures
+        tensor = _stored_floats(name, part.weights)
+        result = tensor.dequantised().astype(np.float64)
+        error = relative_error(part.weights, result)
+        output_error = relative_output_error(part.weights, result, hessian)
+        return tensor, MatrixFigures(error, output_error, zeros=int((result == 0).sum()))
+
+    def _against_the_whole(self, name: str, part: _Part, weights: Weights, figures: MatrixFigures) -> MatrixFigures:
         """Figures of a narrower matrix beside the model's own, whose other columns became zero."""
         if part.columns is None:
-            return done.figures
+            return figures
         whole = self._layer[name].dequantised().astype(np.float64)
         result = np.zeros_like(whole)
-        result[:, part.columns] = done.weights.dequantised()
+        result[:, part.columns] = weights.dequantised()
         return dataclasses.replace(
-            done.figures,
+            figures,
             relative_error=relative_error(whole, result),
             relative_output_error=relative_output_error(whole, result, self._given[INPUT_OF[name]]),
         )
+
+
+def _part(tensor: StoredTensor) -> _Part:
+    grid = None if tensor.grid is None else tensor.grid()
+    pruned = grid if tensor.pruned is None else tensor.pruned()
+    mask = None if pruned is None else pruned.mask
+    return _Part(tensor.dequantised().astype(np.float64), tensor, mask=mask)
+
+
+def _like_stored(tensor: StoredTensor, columns: int) -> GridSpec | None:
+    """The grid for weights that came from a tensor, `columns` of each row; None where they came from floats."""
+    if tensor.grid is None:
+        return _LIKE_STORED.get(tensor.format.name) if columns % BLOCK_SIZE == 0 else None
+    grid = tensor.grid()
+    group = columns if grid.group == grid.columns else math.gcd(grid.group, columns)
+    form: Form = "minimum" if zero_codes(grid) is None else "affine"
+    stored: StoredType = "float16" if grid.scales.dtype == np.float16 else "float32"
+    return GridSpec(grid.bits, group, form, stored=stored)
 
 
 def _rows_of(tensor: StoredTensor, stay: Indices) -> Weights | None:
@@ -186,11 +224,15 @@ def _rows_of(tensor: StoredTensor, stay: Indices) -> Weights | None:
         grid = tensor.grid()
         mask = None if grid.mask is None else grid.mask[stay]
         return GridMatrix(grid.bits, grid.group, grid.codes[stay], grid.scales[stay], grid.offsets[stay], mask)
+    if tensor.pruned is not None:
+        pruned = tensor.pruned()
+        return SparseMatrix(pruned.values[stay], pruned.mask[stay])
     if tensor.format.name not in FORMAT_BY_NAME:
         return None
     return dataclasses.replace(tensor, shape=(len(stay), *tensor.shape[1:]), read=lambda: tensor.rows()[stay])
 
 
-def _as_floats(name: str, weights: Matrix) -> StoredTensor:
-    halves = np.ascontiguousarray(weights, dtype=np.float16)
-    return StoredTensor(name, halves.shape, F16, lambda: halves.view(np.uint8))
+def _stored_floats(name: str, weights: Matrix) -> StoredTensor:
+    floats = np.ascontiguousarray(as_floats(weights))
+    format = F16 if floats.dtype == np.float16 else F32
+    return StoredTensor(name, floats.shape, format, lambda: floats.view(np.uint8))

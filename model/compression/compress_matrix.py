@@ -11,11 +11,11 @@ from model.compression import scores
 from model.compression.gptq import gptq
 from model.compression.grids import round_to_nearest
 from model.compression.hessian import Conditioned, Matrix, NotPositiveDefinite, conditioned, quadratic_form
-from model.compression.matrix import GridMatrix, Mask
+from model.compression.matrix import GridMatrix, Mask, Stored
 from model.compression.obs import brain_compression
-from model.compression.recipe import Prune, Recipe
+from model.compression.recipe import Prune, Quantise, Recipe
 from model.compression.refit import refitted, rescaled
-from model.compression.selection import Share, Within, kept
+from model.compression.selection import Share, Sparsity, Within, kept
 from model.compression.sparse import SparseMatrix
 from model.compression.sparsegpt import sparsegpt
 
@@ -58,20 +58,36 @@ class _Done:
     fell_back: bool = False
 
 
-def compress_matrix(weights: Matrix, hessian: Matrix | None, recipe: Recipe) -> CompressedMatrix:
+def compress_matrix(
+    weights: Matrix, hessian: Matrix | None, recipe: Recipe, mask: Mask | None = None
+) -> CompressedMatrix:
     """Prune, quantise and refit a matrix as the recipe says.
 
     Args:
         weights: [rows, columns].
         hessian: of its inputs, not dampened [columns, columns]; None where the recipe needs no text.
         recipe: one that prunes or quantises.
+        mask: what an earlier compression kept [rows, columns]. The rest stays zero, unless the recipe prunes and so
+            chooses anew.
 
     Raises:
-        ValueError: when groups or patterns do not divide the columns, or a scale is too great for its type.
+        ValueError: when groups or patterns do not divide the columns, a scale is too great for its type, or weights
+            that were pruned are to go to a grid without an exact zero.
     """
-    done = _compressed(weights, hessian, recipe)
+    done = _compressed(weights, hessian, recipe, mask)
     if recipe.refit:
         done = _refitted(done, weights, _needed(hessian), recipe.dampening)
+    return _measured(done, weights, hessian)
+
+
+def pruned_again(weights: Matrix, hessian: Matrix, mask: Mask, dampening: float) -> CompressedMatrix:
+    """Zeros where `mask` is False once more, made up for by the rest, for weights that were moved since."""
+    swept = sparsegpt(weights, hessian, mask, dampening=dampening)
+    done = _Done(_sparse(swept.weights, swept.mask), swept.dampening, swept.fell_back)
+    return _measured(done, weights, hessian)
+
+
+def _measured(done: _Done, weights: Matrix, hessian: Matrix | None) -> CompressedMatrix:
     result = done.weights.dequantised().astype(np.float64)
     figures = MatrixFigures(
         relative_error=relative_error(weights, result),
@@ -94,12 +110,14 @@ def relative_output_error(weights: Matrix, result: Matrix, hessian: Matrix) -> f
     return _ratio(quadratic_form(weights - result, hessian), quadratic_form(weights, hessian))
 
 
-def _compressed(weights: Matrix, hessian: Matrix | None, recipe: Recipe) -> _Done:
+def _compressed(weights: Matrix, hessian: Matrix | None, recipe: Recipe, mask: Mask | None) -> _Done:
     prune, quantise = recipe.prune, recipe.quantise
     if prune is None:
         assert quantise is not None, "a recipe that only shrinks compresses no matrix"
         if quantise.method == "rtn":
-            return _Done(round_to_nearest(weights, quantise.grid))
+            return _Done(round_to_nearest(weights, quantise.grid, mask))
+        if mask is not None:
+            return _jointly(weights, _needed(hessian), mask, quantise, recipe.dampening)
         swept = gptq(weights, _needed(hessian), quantise.grid, dampening=recipe.dampening)
         return _Done(swept.matrix, swept.dampening, swept.fell_back)
     if quantise is None or quantise.method == "rtn":
@@ -108,7 +126,14 @@ def _compressed(weights: Matrix, hessian: Matrix | None, recipe: Recipe) -> _Don
         return _Done(stored, dampening, fell_back)
     sparsity = prune.sparsity
     chosen = sparsity if prune.method == "sparsegpt" else _pruned(weights, hessian, prune, recipe.dampening)[1]
-    joint = sparsegpt(weights, _needed(hessian), chosen, spec=quantise.grid, dampening=recipe.dampening)
+    return _jointly(weights, _needed(hessian), chosen, quantise, recipe.dampening)
+
+
+def _jointly(
+    weights: Matrix, hessian: Matrix, sparsity: Sparsity | Mask, quantise: Quantise, dampening: float
+) -> _Done:
+    """Zeros and levels in one sweep, which makes up for both."""
+    joint = sparsegpt(weights, hessian, sparsity, spec=quantise.grid, dampening=dampening)
     assert joint.grid is not None
     return _Done(joint.grid, joint.dampening, joint.fell_back)
 
@@ -156,9 +181,13 @@ def _refitted(done: _Done, weights: Matrix, hessian: Matrix, dampening: float) -
 
 def _sparse(weights: Matrix, mask: Mask) -> SparseMatrix:
     """float16 where it reaches so far, else float32."""
-    kept = np.where(mask, weights, 0.0)
-    fits = np.abs(kept).max(initial=0.0) <= HALF_LIMIT
-    return SparseMatrix(kept.astype(np.float16) if fits else kept.astype(np.float32), mask)
+    return SparseMatrix(as_floats(np.where(mask, weights, 0.0)), mask)
+
+
+def as_floats(weights: Matrix) -> Stored:
+    """float16 where it reaches so far, else float32."""
+    fits = np.abs(weights).max(initial=0.0) <= HALF_LIMIT
+    return weights.astype(np.float16) if fits else weights.astype(np.float32)
 
 
 def _conditioned(hessian: Matrix, dampening: float) -> Conditioned | None:

@@ -173,7 +173,8 @@ def _lines(low: Vector, high: Vector, spec: GridSpec) -> tuple[Stored, Stored]:
         case "affine":
             low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
             scales = _at_least_zero_wide((high - low) / steps, spec)
-            zeros = np.clip(np.rint(-low / scales.astype(np.float64)), 0, steps)
+            # + 0.0: a zero code of -0.0 would make an offset of +0.0, which no unsigned code stands for.
+            zeros = np.clip(np.rint(-low / scales.astype(np.float64)), 0, steps) + 0.0
             return scales, (-scales.astype(np.float32)) * zeros.astype(np.float32)
         case "minimum":
             return _nearest_step((high - low) / steps, spec), _stored(low, spec.stored)

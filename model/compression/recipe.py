@@ -27,6 +27,8 @@ Unit = Literal["ffn", "heads", "layers"]
 PruneMethod = Literal["magnitude", "obd", "saliency", "wanda", "sparsegpt", "obc"]
 QuantiseMethod = Literal["rtn", "gptq"]
 PERCENT = 100
+_DIGITS = 15
+"""Of a percentage in a name: all that a float is sure to keep."""
 
 RECIPES = (
     *(f"{method}-{bits}bit-g64" for bits in (8, 4, 3) for method in ("rtn", "gptq")),
@@ -224,10 +226,10 @@ def _range_name(range: Range) -> list[str]:
         case Maximum():
             return []
         case Percentile(percentage):
-            return [f"p{percentage:g}"]
+            return [f"p{percentage:.{_DIGITS}g}"]
         case Searched():
             return ["clip"]
 
 
 def _percent(share: float) -> str:
-    return f"{share * PERCENT:g}"
+    return f"{share * PERCENT:.{_DIGITS}g}"

@@ -72,7 +72,7 @@ def _describe_grid(name: str, matrix: GridMatrix) -> Described:
         f"{name}.codes": _block(pack_codes(codes, matrix.bits)),
         f"{name}.scales": _block(matrix.scales),
     }
-    zeros = _zero_codes(matrix)
+    zeros = zero_codes(matrix)
     if zeros is None:
         blocks[f"{name}.offsets"] = _block(matrix.offsets)
     else:
@@ -88,7 +88,7 @@ def _describe_sparse(name: str, matrix: SparseMatrix) -> Described:
     return Described(description, {f"{name}.values": values, f"{name}.mask": _block(pack_mask(matrix.mask))})
 
 
-def _zero_codes(matrix: GridMatrix) -> NDArray[np.uint8] | None:
+def zero_codes(matrix: GridMatrix) -> NDArray[np.uint8] | None:
     """The code of zero in each group [rows, groups], when `_offsets_of` gives the very offsets of the matrix."""
     zeros = _codes_of_zero(matrix.scales, matrix.offsets, matrix.bits)
     offsets = _offsets_of(matrix.scales, zeros, matrix.offsets.dtype)

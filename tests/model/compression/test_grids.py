@@ -11,6 +11,7 @@ from model.compression.grids import Form, GridSpec, fit, round_to_nearest
 from model.compression.hessian import Matrix
 from model.compression.matrix import GridMatrix
 from model.compression.ranges import Maximum, Percentile, Range, Searched, power_losses
+from model.compression.stored import zero_codes
 
 FORMS: tuple[Any, ...] = get_args(Form)
 WITH_ZERO: tuple[Any, ...] = ("affine", "symmetric")
@@ -114,6 +115,13 @@ def test_an_affine_group_of_one_sign_reaches_zero() -> None:
 
     assert [[0.0]] == matrix.offsets.tolist()
     assert 0.1 == pytest.approx(float(matrix.scales[0, 0]))
+
+
+@pytest.mark.parametrize("sign", [1, -1, 0])
+def test_the_zero_of_an_affine_group_of_one_sign_is_stored_as_a_code(sign: int) -> None:
+    weights = np.abs(np.random.default_rng(3).normal(size=(4, 64))) * sign
+
+    assert zero_codes(round_to_nearest(weights, GridSpec(4, 32))) is not None
 
 
 def test_an_affine_offset_is_a_whole_number_of_steps_to_the_bit() -> None:

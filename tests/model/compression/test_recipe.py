@@ -8,7 +8,9 @@ from model.compression.recipe import RECIPES, Prune, Quantise, Recipe, RecipeErr
 from model.compression.selection import Pattern, Share
 
 
-@pytest.mark.parametrize("name", [*RECIPES, "obc-12.5", "gptq-2bit-matrix-sym-p99.9", "ffn-50+heads-33+layers-10"])
+@pytest.mark.parametrize(
+    "name", [*RECIPES, "obc-12.5", "gptq-2bit-matrix-sym-p99.9", "wanda-33.3333333", "ffn-50+heads-33+layers-10"]
+)
 def test_a_name_comes_back_from_its_recipe(name: str) -> None:
     assert name == parse(name).name
 
