@@ -19,8 +19,27 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import models, pre_tokenizers, trainers
 
-FormatName = Literal["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0"]
-FORMAT_NAMES: tuple[FormatName, ...] = get_args(FormatName)
+from tests.block_formats import dequantised, stored_rows
+
+FormatName = Literal[
+    "F32",
+    "F16",
+    "BF16",
+    "Q4_0",
+    "Q4_1",
+    "Q5_0",
+    "Q5_1",
+    "Q8_0",
+    "IQ4_NL",
+    "Q2_K",
+    "Q3_K",
+    "Q4_K",
+    "Q5_K",
+    "Q6_K",
+]
+EVERY_FORMAT: tuple[FormatName, ...] = get_args(FormatName)
+FORMAT_NAMES: tuple[FormatName, ...] = EVERY_FORMAT[: EVERY_FORMAT.index("IQ4_NL")]
+"""The formats that the `gguf` package writes, for any width that 32 divides."""
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 END_OF_TEXT_ID, IM_START_ID, IM_END_ID = range(3)
 
@@ -47,7 +66,7 @@ def grow(seed):
 
 @dataclass(frozen=True, slots=True)
 class TinyShape:
-    """Sizes of a tiny Llama. Block formats need every width to be a multiple of 32."""
+    """Sizes of a tiny Llama. Block formats need every width to be a multiple of 32, K-quants of 256."""
 
     layers: int = 2
     width: int = 64
@@ -62,6 +81,10 @@ class TinyShape:
     rope_factor: float | None = None
     """Scales rotary positions as Llama 3 does, by this much."""
     epsilon: float = 1e-5
+
+
+FOR_EVERY_FORMAT = TinyShape(layers=1, width=256, heads=4, kv_heads=2, head_width=64, feed_forward=256)
+"""The least shape that K-quants have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +181,7 @@ def permute_for_gguf(weight: NDArray[Any], head_count: int) -> NDArray[Any]:
     return weight.reshape(head_count, 2, half, -1).swapaxes(1, 2).reshape(weight.shape)
 
 
-def _permuted(name: str, weight: NDArray[np.float32], shape: TinyShape) -> NDArray[np.float32]:
+def _permuted(name: str, weight: NDArray[Any], shape: TinyShape) -> NDArray[Any]:
     if ".attn_q." in name:
         return permute_for_gguf(weight, shape.heads)
     if ".attn_k." in name:
@@ -212,8 +235,7 @@ def write_tiny_gguf(
     add_metadata(writer, shape)
     for name, weight in (weights or tiny_weights(shape, seed=seed)).items():
         kind = gguf.GGMLQuantizationType["F32" if weight.ndim == 1 else format]
-        stored = gguf.quants.quantize(np.ascontiguousarray(_permuted(name, weight, shape)), kind)
-        writer.add_tensor(name, stored, raw_dtype=kind)
+        writer.add_tensor(name, _permuted(name, stored_rows(weight, kind.name), shape), raw_dtype=kind)
     if shape.rope_factor is not None:
         factors = llama_3_factors(shape.head_width, shape.rope_base, shape.rope_factor)
         writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
@@ -228,9 +250,8 @@ def rounded_weights(
     shape: TinyShape = TinyShape(), *, format: FormatName = "F32", seed: int = 0
 ) -> dict[str, NDArray[np.float32]]:
     """`tiny_weights` after the rounding of `format`: what a correct loader must find in the file."""
-    kind = gguf.GGMLQuantizationType[format]
     return {
-        name: weight if weight.ndim == 1 else gguf.quants.dequantize(gguf.quants.quantize(weight, kind), kind)
+        name: weight if weight.ndim == 1 else dequantised(stored_rows(weight, format), format)
         for name, weight in tiny_weights(shape, seed=seed).items()
     }
 

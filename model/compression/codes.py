@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.compression.matrix import GridMatrix
+from model.loading import ggml
+from model.loading import ggml_fields as fields
 from model.loading.ggml import BLOCK_SIZE
-from model.loading.tensor import StoredTensor
+from model.loading.ggml_fields import SUPER_BLOCK_SIZE
+from model.loading.tensor import BlockFormat, StoredTensor
 
 MOST_CODES = {False: 15, True: 255}
 """The greatest code of 4 and of 8 bits."""
@@ -72,11 +75,11 @@ class Codes:
 
 
 def codes_of(part: StoredTensor) -> Codes | None:
-    """A tensor's weights as codes; None for floats. Raises ValueError for groups of other than a multiple of 32."""
+    """A tensor's weights as codes; None for floats, and for blocks whose parts of 16 weights have scales of their own
+    that no code holds. Raises ValueError for groups of other than a multiple of 32."""
     if part.grid is not None:
         return codes_of_grid(part.name, part.grid())
-    unpack = _UNPACKED.get(part.format.name)
-    return None if unpack is None else unpack(part)
+    return codes_of_blocks(part.format.name, part.rows()) if part.format.name in CODED_FORMATS else None
 
 
 def codes_of_grid(name: str, grid: GridMatrix) -> Codes:
@@ -90,34 +93,84 @@ def codes_of_grid(name: str, grid: GridMatrix) -> Codes:
     return Codes(np.ascontiguousarray(grid.codes), d, m, eight_bits=grid.bits > _FOUR_BITS)
 
 
-def _halves(blocks: NDArray[np.uint8], first: int) -> Floats:
-    return np.ascontiguousarray(blocks[..., first : first + 2]).view("<f2").astype(np.float32)[..., 0]
+def codes_of_blocks(format: str, rows: NDArray[np.uint8]) -> Codes:
+    """[rows, bytes per row] of one of `CODED_FORMATS` as codes."""
+    coded = CODED_FORMATS[format]
+    codes, d, m = coded.unpack(rows.reshape(-1, coded.format.block_bytes))
+    count = len(rows)
+    return Codes(codes.reshape(count, -1), d.reshape(count, -1), m.reshape(count, -1), coded.eight_bits)
 
 
-def _nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.concatenate((codes & np.uint8(15), codes >> np.uint8(4)), axis=-1)
+Unpacked = tuple[NDArray[np.uint8], Floats, Floats]
+"""Of [blocks, block bytes]: codes, and d and m for each 32 of them."""
 
 
-def _blocks(part: StoredTensor) -> NDArray[np.uint8]:
-    return part.rows().reshape(part.shape[0], -1, part.format.block_bytes)
+@dataclass(frozen=True, slots=True)
+class CodedFormat:
+    """A block format whose weights are d · code + m, exactly and rounded once at most, for each 32 columns."""
+
+    format: BlockFormat
+    eight_bits: bool
+    centred: bool
+    """Whether they are d · (code − 8), or d · (code − 128)."""
+    half_scales: bool
+    """Whether float16 holds every d, and every m where the weights are not centred."""
+    unpack: Callable[[NDArray[np.uint8]], Unpacked]
 
 
-def _q4_0(part: StoredTensor) -> Codes:
-    blocks = _blocks(part)
-    d = _halves(blocks, 0)
-    return Codes(_nibbles(blocks[..., 2:]).reshape(part.shape), d, -8 * d, eight_bits=False)
+def _about(centre: int, codes: NDArray[np.uint8], d: Floats) -> Unpacked:
+    return codes, d, -np.float32(centre) * d
 
 
-def _q4_1(part: StoredTensor) -> Codes:
-    blocks = _blocks(part)
-    codes = _nibbles(blocks[..., 4:]).reshape(part.shape)
-    return Codes(codes, _halves(blocks, 0), _halves(blocks, 2), eight_bits=False)
+def _q4_0(blocks: NDArray[np.uint8]) -> Unpacked:
+    return _about(8, fields.nibbles(blocks[:, 2:]), fields.halves(blocks[:, :2]))
 
 
-def _q8_0(part: StoredTensor) -> Codes:
-    blocks = _blocks(part)
-    d = _halves(blocks, 0)
-    return Codes((blocks[..., 2:] ^ np.uint8(128)).reshape(part.shape), d, -128 * d, eight_bits=True)
+def _q4_1(blocks: NDArray[np.uint8]) -> Unpacked:
+    return fields.nibbles(blocks[:, 4:]), fields.halves(blocks[:, :2]), fields.halves(blocks[:, 2:4])
 
 
-_UNPACKED: Mapping[str, Callable[[StoredTensor], Codes]] = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q8_0": _q8_0}
+def _q5_0(blocks: NDArray[np.uint8]) -> Unpacked:
+    return _about(128, fields.five_bits(blocks[:, 2:]) + np.uint8(128 - 16), fields.halves(blocks[:, :2]))
+
+
+def _q5_1(blocks: NDArray[np.uint8]) -> Unpacked:
+    return fields.five_bits(blocks[:, 4:]), fields.halves(blocks[:, :2]), fields.halves(blocks[:, 2:4])
+
+
+def _q8_0(blocks: NDArray[np.uint8]) -> Unpacked:
+    return _about(128, blocks[:, 2:] ^ np.uint8(128), fields.halves(blocks[:, :2]))
+
+
+def _iq4_nl(blocks: NDArray[np.uint8]) -> Unpacked:
+    levels = fields.non_linear(blocks[:, 2:]).view(np.uint8)
+    return _about(128, levels ^ np.uint8(128), fields.halves(blocks[:, :2]))
+
+
+def _q3_k(blocks: NDArray[np.uint8]) -> Unpacked:
+    """Scale times code lies in −124 … 128, one past what a code holds: so d changes its sign, and the product too."""
+    parts = fields.q3_k(blocks)
+    products = parts.scales.astype(np.int16)[..., None] * parts.codes
+    codes = (128 - products).astype(np.uint8)
+    return _about(128, codes, np.repeat(-parts.d, SUPER_BLOCK_SIZE // BLOCK_SIZE, axis=1))
+
+
+def _affine(parts: fields.AffineParts) -> Unpacked:
+    return parts.codes, parts.d, -parts.m
+
+
+CODED_FORMATS: Mapping[str, CodedFormat] = {
+    coded.format.name: coded
+    for coded in (
+        CodedFormat(ggml.Q4_0, False, True, True, _q4_0),
+        CodedFormat(ggml.Q4_1, False, False, True, _q4_1),
+        CodedFormat(ggml.Q5_0, True, True, True, _q5_0),
+        CodedFormat(ggml.Q5_1, True, False, True, _q5_1),
+        CodedFormat(ggml.Q8_0, True, True, True, _q8_0),
+        CodedFormat(ggml.IQ4_NL, True, True, True, _iq4_nl),
+        CodedFormat(ggml.Q3_K, True, True, True, _q3_k),
+        CodedFormat(ggml.Q4_K, False, False, False, lambda blocks: _affine(fields.q4_k(blocks))),
+        CodedFormat(ggml.Q5_K, True, False, False, lambda blocks: _affine(fields.q5_k(blocks))),
+    )
+}
+"""Block formats whose weights codes hold, by name."""

@@ -27,8 +27,23 @@ from model.rope import frequency_factors
 VERSION = 3
 QUANTISATION_VERSION = 2
 _NUMBERS = {format.name: number for number, format in FORMATS.items()}
-FILE_TYPES: Mapping[str, int] = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32}
-"""What llama.cpp calls a file of mostly this format (its `llama_ftype`)."""
+FILE_TYPES: Mapping[str, int] = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q8_0": 7,
+    "Q5_0": 8,
+    "Q5_1": 9,
+    "Q2_K": 10,
+    "Q3_K": 11,
+    "Q4_K": 14,
+    "Q5_K": 16,
+    "Q6_K": 18,
+    "IQ4_NL": 25,
+    "BF16": 32,
+}
+"""What llama.cpp calls a file of mostly this format (its `llama_ftype`); of K-quants the plain mixture, "small"."""
 _SCALARS: Mapping[ValueType, str] = {
     ValueType.UINT32: "<I",
     ValueType.INT32: "<i",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.loading.cursor import Cursor, shown
-from model.loading.ggml import FORMATS, UNSUPPORTED_NAMES
+from model.loading.ggml import FORMATS, UNSUPPORTED
 from model.loading.model_file import ModelFile
 from model.loading.tensor import BlockFormat
 
@@ -235,9 +235,9 @@ def _read_format(cursor: Cursor, label: str) -> BlockFormat:
     start = cursor.position
     number = cursor.u32(f"the type of {label}")
     if number not in FORMATS:
-        name = UNSUPPORTED_NAMES.get(number, f"type {number}, which is unknown")
+        name, obstacle = UNSUPPORTED.get(number, (f"type {number}", "which is unknown"))
         supported = ", ".join(format.name for format in FORMATS.values())
-        raise cursor.error(f"{label} is stored as {name}; supported are {supported}", start)
+        raise cursor.error(f"{label} is stored as {name}, {obstacle}; supported are {supported}", start)
     return FORMATS[number]
 
 

@@ -11,13 +11,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.compression.codes import Codes, codes_of, codes_of_grid
+from model.compression.codes import CODED_FORMATS, Codes, codes_of, codes_of_grid
 from model.loading.ggml import BLOCK_SIZE
 from model.loading.tensor import StoredTensor
 
 WeightType = Literal["int8", "int4"]
-EXACT_FORMS = {"Q4_0": (False, True), "Q4_1": (False, False), "Q8_0": (True, True)}
-"""Block formats kept as stored: whether codes have 8 bits, and whether they are centred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,7 @@ class WeightForm:
     kept: tuple[bool, ...]
     """For each of the tensors whether the form holds its weights as stored; else they are rounded to it."""
     codes: tuple[Codes | None, ...] = ()
-    """For each of the tensors what is packed, where it is no block and no float. Empty: there is none such."""
+    """For each of the tensors what is packed; None: it is rounded. Empty: each is packed from its own blocks."""
 
 
 def weight_form(parts: Sequence[StoredTensor], weight_type: WeightType) -> WeightForm:
@@ -38,18 +36,22 @@ def weight_form(parts: Sequence[StoredTensor], weight_type: WeightType) -> Weigh
 
     Raises ValueError for a grid that no kernel runs.
     """
-    if any(part.grid for part in parts):
-        return _form_of_grids(parts, weight_type)
     names = {part.format.name for part in parts}
-    exact = EXACT_FORMS.get(names.pop()) if len(names) == 1 else None
-    eight_bits = weight_type == "int8"
-    if exact is None:
+    is_mixed = len(names) > 1 and not any(part.pruned for part in parts)
+    if any(part.grid for part in parts) or (is_mixed and names & CODED_FORMATS.keys()):
+        return _form_of_codes(parts, weight_type)
+    coded = CODED_FORMATS.get(next(iter(names)))
+    if len(names) > 1 or coded is None:
+        eight_bits = weight_type == "int8"
         return WeightForm(eight_bits, eight_bits, True, (False,) * len(parts))
-    return WeightForm(*exact, True, (True,) * len(parts))
+    return WeightForm(coded.eight_bits, coded.centred, coded.half_scales, (True,) * len(parts))
 
 
-def _form_of_grids(parts: Sequence[StoredTensor], weight_type: WeightType) -> WeightForm:
-    """One form for all: of 8 bits where one of them needs it, affine where one is not symmetric."""
+def _form_of_codes(parts: Sequence[StoredTensor], weight_type: WeightType) -> WeightForm:
+    """One form for all: of 8 bits where one of them needs it, affine where one is not symmetric.
+
+    Floats are rounded to 4 bits with offsets, which lose less than symmetric ones.
+    """
     found = [_runnable(part) for part in parts]
     known = [each for each in found if each is not None]
     has_floats = len(known) < len(found)
@@ -57,8 +59,11 @@ def _form_of_grids(parts: Sequence[StoredTensor], weight_type: WeightType) -> We
     half_scales = all(each.fits_half for each in known)
     kept = tuple(each is not None for each in found)
     centred = [each.centred(eight_bits) for each in known]
-    if not has_floats and all(each is not None for each in centred):
-        return WeightForm(eight_bits, True, half_scales, kept, tuple(centred))
+    if (eight_bits or not has_floats) and all(each is not None for each in centred):
+        rest = iter(centred)
+        return WeightForm(
+            eight_bits, True, half_scales, kept, tuple(next(rest) if is_kept else None for is_kept in kept)
+        )
     return WeightForm(eight_bits, False, half_scales, kept, tuple(found))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.batch import Batch
+from model.compression.codes import codes_of_blocks
 from model.config import ModelConfig
 from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 from model.loading.tensor import StoredTensor
@@ -29,6 +30,8 @@ NUMERIC_VERSION = 1
 """Grows whenever a change to the kernels changes a bit of any answer."""
 PACK_ROWS = 4096
 """Rows of a matrix read from the file at once."""
+COMPILED_FORMATS = ("Q4_0", "Q4_1", "Q8_0")
+"""Block formats that `model/native` takes apart itself; others come to it as codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +183,11 @@ class NativeOps:
         rows = part.rows()
         for begin in range(0, len(rows), PACK_ROWS):
             some = rows[begin : begin + PACK_ROWS]
-            if exact:
+            if exact and part.format.name in COMPILED_FORMATS:
                 packed = self._native.pack_blocks(index, first + begin, part.format.name, np.ascontiguousarray(some))
+            elif exact:
+                codes = codes_of_blocks(part.format.name, some)
+                packed = self._native.pack_codes(index, first + begin, codes.codes, codes.d, codes.m)
             else:
                 blocks = some.reshape(-1, part.format.block_bytes)
                 values = part.format.unpack(blocks).reshape(len(some), part.shape[1])

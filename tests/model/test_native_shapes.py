@@ -13,7 +13,7 @@ from model.ops.native_forms import WeightType
 from model.ops.native_ops import Isa, KvType, NativeOps
 from model.runner import ModelRunner
 from tests.bits.conditions import available_isas
-from tests.tiny_model import FormatName, TinyShape, write_tiny_gguf
+from tests.tiny_model import FOR_EVERY_FORMAT, FormatName, TinyShape, write_tiny_gguf
 
 PROMPT = tuple(3 + 7 * index % 290 for index in range(161))
 PAGES = pages_for(len(PROMPT))
@@ -27,6 +27,9 @@ ODD: dict[str, tuple[TinyShape, FormatName, KvType, WeightType]] = {
     "heads of 24": (TinyShape(heads=8, kv_heads=2, head_width=24, width=96), "F16", "float16", "int4"),
     "groups of five": (TinyShape(heads=20, kv_heads=4, head_width=8, width=160), "Q4_1", "int8", "int8"),
     "wide feed-forward layer": (TinyShape(layers=1, feed_forward=1504, vocabulary=401), "Q4_0", "int8", "int8"),
+    "4 bits and float32 scales": (FOR_EVERY_FORMAT, "Q4_K", "int8", "int8"),
+    "8 bits and float32 scales": (FOR_EVERY_FORMAT, "Q5_K", "float16", "int8"),
+    "scales of both signs": (FOR_EVERY_FORMAT, "Q3_K", "int8", "int8"),
     "untied, odd vocabulary": (TinyShape(feed_forward=32, vocabulary=333, tied=False), "F32", "int8", "int4"),
 }
 

@@ -11,7 +11,7 @@ from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
 from model.ops.weight_error import LoadedWeights, weights_as_loaded
 from tests.memory_checkpoint import memory_checkpoint
-from tests.tiny_model import FormatName, TinyShape, write_tiny_gguf
+from tests.tiny_model import FOR_EVERY_FORMAT, FormatName, TinyShape, write_tiny_gguf
 
 Matrix = NDArray[np.float32]
 
@@ -92,14 +92,34 @@ def test_block_formats_are_kept_as_stored(tmp_path: Path, format: FormatName) ->
     assert LoadedWeights(weights, {}) == weights_as_loaded(checkpoint, "int8")
 
 
-def test_what_shares_a_matrix_with_another_format_is_rounded_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["Q5_0", "Q5_1", "IQ4_NL", "Q3_K", "Q4_K", "Q5_K"])
+def test_newer_block_formats_are_kept_as_stored(tmp_path: Path, format: FormatName) -> None:
+    checkpoint = load_gguf(write_tiny_gguf(tmp_path / "x.gguf", shape=FOR_EVERY_FORMAT, format=format))
+    weights = sum(tensor.dequantised().size for tensor in checkpoint.tensors.values() if len(tensor.shape) == 2)
+
+    assert LoadedWeights(weights, {}) == weights_as_loaded(checkpoint, "int8")
+
+
+@pytest.mark.parametrize(("format", "most"), [("Q2_K", 0.009), ("Q6_K", 0.007)])
+def test_blocks_whose_scales_are_of_16_weights_are_rounded(tmp_path: Path, format: FormatName, most: float) -> None:
+    checkpoint = load_gguf(write_tiny_gguf(tmp_path / "x.gguf", shape=FOR_EVERY_FORMAT, format=format))
+    down = checkpoint.tensors["layers.0.down"].dequantised()
+
+    found = weights_as_loaded(checkpoint, "int8")
+
+    assert 0 == found.kept
+    assert relative_error(down, to_int8(down)) == pytest.approx(found.rounded["down"].relative_rms_error, rel=1e-5)
+    assert 0 < found.overall.relative_rms_error < most
+
+
+def test_what_shares_a_matrix_with_floats_is_kept_as_stored(tmp_path: Path) -> None:
     checkpoint, other = stored(tmp_path, "Q8_0"), stored(tmp_path, "F16")
     keys = {f"layers.{i}.key" for i in range(2)}
     mixed = {name: other.tensors[name] if name in keys else tensor for name, tensor in checkpoint.tensors.items()}
 
     loaded = weights_as_loaded(replace(checkpoint, tensors=mixed), "int8")
 
-    assert {"query", "key", "value"} == set(loaded.rounded)
+    assert {"key"} == set(loaded.rounded)
 
 
 def test_a_matrix_of_zeros_has_no_error() -> None:

@@ -19,6 +19,7 @@ from model.compression.stored import Weights
 from model.loading.checkpoint import Checkpoint, GenerationDefaults, ModelFileError
 from model.loading.model import load_model
 from model.loading.safetensors import read_safetensors
+from tests.block_formats import SCALES, UNWRITTEN
 from tests.compressed import (
     RECIPE,
     WIDE,
@@ -28,7 +29,7 @@ from tests.compressed import (
     tiny_source,
     write_artefact,
 )
-from tests.tiny_model import FORMAT_NAMES, FormatName, TinyShape
+from tests.tiny_model import EVERY_FORMAT, FOR_EVERY_FORMAT, FormatName, TinyShape
 
 FORMS: dict[str, dict[str, Any]] = {
     **{f"{bits} bits": {"bits": bits} for bits in range(1, 9)},
@@ -167,16 +168,39 @@ def test_what_was_loaded_is_written_again_with_the_same_bytes(tmp_path: Path, so
     assert described_tensors(first) == described_tensors(again)
 
 
-@pytest.mark.parametrize("format", FORMAT_NAMES)
+@pytest.mark.parametrize("format", EVERY_FORMAT)
 def test_matrices_in_blocks_and_floats_are_written_again_with_the_same_bytes(
     tmp_path: Path, format: FormatName
 ) -> None:
-    source = tiny_source(tmp_path, format=format)
+    source = tiny_source(tmp_path, shape=FOR_EVERY_FORMAT, format=format)
     first = write_artefact(tmp_path / "first", source, source.tensors)
 
     again = written_again(tmp_path / "again", load_model(first))
 
     assert (first / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("format", UNWRITTEN)
+def test_blocks_lie_in_a_folder_as_they_did_in_the_file(tmp_path: Path, format: FormatName) -> None:
+    source = tiny_source(tmp_path, shape=FOR_EVERY_FORMAT, format=format)
+
+    found = load_model(write_artefact(tmp_path / "x", source, source.tensors)).tensors["layers.0.up"]
+
+    assert format == found.format.name
+    assert source.tensors["layers.0.up"].rows().tobytes() == found.rows().tobytes()
+
+
+@pytest.mark.parametrize("format", SCALES)
+def test_blocks_whose_scale_is_nan_are_refused(tmp_path: Path, format: FormatName) -> None:
+    source = tiny_source(tmp_path, shape=FOR_EVERY_FORMAT, format=format)
+    up = source.tensors["layers.0.up"]
+    rows = up.rows().copy()
+    place = SCALES[format][-1]
+    rows[0, place : place + 2] = np.array([np.nan], np.float16).view(np.uint8)
+    broken = {**source.tensors, "layers.0.up": dataclasses.replace(up, read=lambda: rows)}
+
+    with pytest.raises(ModelFileError, match=r"layers\.0\.up holds a NaN or an infinity"):
+        write_artefact(tmp_path / "x", source, broken)
 
 
 def described_tensors(folder: Path) -> Any:

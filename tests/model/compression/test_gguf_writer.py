@@ -23,7 +23,7 @@ from model.loading.names import gguf_name
 from model.ops.native_ops import NativeOps
 from model.runner import ModelRunner
 from tests.compressed import RECIPE, WIDE, grids_for, random_grid, random_sparse, tiny_source, write_artefact
-from tests.tiny_model import FORMAT_NAMES, FormatName, TinyShape, permute_for_gguf
+from tests.tiny_model import EVERY_FORMAT, FOR_EVERY_FORMAT, FORMAT_NAMES, FormatName, TinyShape, permute_for_gguf
 
 BLOCKS: tuple[BlockName, ...] = get_args(BlockName)
 LINEAR = ("query", "key", "value", "attention_output", "gate", "up", "down")
@@ -226,6 +226,40 @@ def test_each_tensor_is_told_when_it_is_done(tmp_path: Path) -> None:
     write_gguf(tmp_path / "x.gguf", source, "Q8_0", on_tensor=lambda: done.append(None))
 
     assert len(source.tensors) == len(done)
+
+
+@pytest.mark.parametrize("format", EVERY_FORMAT)
+def test_blocks_are_copied_as_they_are(tmp_path: Path, format: FormatName) -> None:
+    source = tiny_source(tmp_path, shape=FOR_EVERY_FORMAT, format=format)
+
+    outcome = write_gguf(tmp_path / "x.gguf", source, "auto")
+
+    found = load_gguf(tmp_path / "x.gguf").tensors
+    assert {} == outcome.rounded
+    assert all(tensor.rows().tobytes() == found[name].rows().tobytes() for name, tensor in source.tensors.items())
+
+
+@pytest.mark.parametrize("format", EVERY_FORMAT)
+def test_a_file_is_said_to_be_of_the_type_that_llama_cpp_calls_mostly_this_format(
+    tmp_path: Path, format: FormatName
+) -> None:
+    write_gguf(tmp_path / "x.gguf", tiny_source(tmp_path, shape=FOR_EVERY_FORMAT, format=format), "auto")
+
+    said = gguf.GGUFReader(tmp_path / "x.gguf").fields["general.file_type"].contents()
+
+    expected = {"F32": "ALL_F32"}.get(format, f"MOSTLY_{format}{'_S' if format in ('Q3_K', 'Q4_K', 'Q5_K') else ''}")
+    assert expected == gguf.LlamaFileType(said).name
+
+
+@pytest.mark.parametrize("format", ["Q5_0", "IQ4_NL", "Q3_K"])
+def test_centred_blocks_become_q8_0_exactly(tmp_path: Path, format: FormatName) -> None:
+    source = tiny_source(tmp_path, shape=FOR_EVERY_FORMAT, format=format)
+
+    outcome = write_gguf(tmp_path / "x.gguf", source, "Q8_0")
+
+    found = load_gguf(tmp_path / "x.gguf").tensors["layers.0.up"]
+    assert {} == outcome.rounded
+    assert np.array_equal(source.tensors["layers.0.up"].dequantised(), found.dequantised())
 
 
 def mixed(source: Checkpoint) -> dict[str, Weights]:

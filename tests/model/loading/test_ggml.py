@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from model.loading import ggml
 from model.loading.tensor import BlockFormat
+from tests.block_formats import SCALES, set_scales
 
+FORMAT_BY_NAME = {format.name: format for format in ggml.FORMATS.values()}
 EVERY_FORMAT = pytest.mark.parametrize("format", ggml.FORMATS.values(), ids=lambda format: format.name)
 EXTREMES = (0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xFDFF)
 """Zeros, the smallest and largest subnormals and normals, infinities and NaNs, as float16."""
@@ -38,14 +40,25 @@ def test_random_blocks_unpack_to_the_same_bits_as_the_gguf_package(format: Block
         assert_same_bits(expected_weights(format, blocks), format.unpack(blocks))
 
 
-@pytest.mark.parametrize("format", [ggml.Q4_0, ggml.Q4_1, ggml.Q8_0], ids=lambda format: format.name)
-def test_extreme_scales_unpack_to_the_same_bits_as_the_gguf_package(format: BlockFormat) -> None:
-    blocks = random_blocks(format, len(EXTREMES) ** 2)
-    pairs = np.array([(d, m) for d in EXTREMES for m in EXTREMES], dtype="<u2").view(np.uint8)
-    blocks[:, :4] = pairs.reshape(-1, 4)  # formats without m read it as codes
+@pytest.mark.parametrize("format", SCALES)
+def test_extreme_scales_unpack_to_the_same_bits_as_the_gguf_package(format: str) -> None:
+    block_format = FORMAT_BY_NAME[format]
+    pairs = np.array([(d, m) for d in EXTREMES for m in EXTREMES], dtype="<u2").view(np.float16)
+    blocks = random_blocks(block_format, len(pairs))
+    set_scales(format, blocks, pairs)
 
     with np.errstate(all="ignore"):
-        assert_same_bits(expected_weights(format, blocks), format.unpack(blocks))
+        assert_same_bits(expected_weights(block_format, blocks), block_format.unpack(blocks))
+
+
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+@pytest.mark.parametrize("format", SCALES)
+def test_the_least_and_greatest_fields_unpack_to_the_same_bits_as_the_gguf_package(format: str, byte: int) -> None:
+    block_format = FORMAT_BY_NAME[format]
+    blocks = np.full((2, block_format.block_bytes), byte, dtype=np.uint8)
+    set_scales(format, blocks, np.array(((0.5, 0.25), (-65504, 65504)), np.float16))
+
+    assert_same_bits(expected_weights(block_format, blocks), block_format.unpack(blocks))
 
 
 @EVERY_FORMAT
@@ -59,7 +72,9 @@ def test_a_format_has_the_number_and_the_sizes_that_ggml_gives_it(format: BlockF
 def test_every_type_of_ggml_is_either_supported_or_known_by_name() -> None:
     expected = {int(kind): kind.name for kind in gguf.GGMLQuantizationType}
 
-    named = {number: format.name for number, format in ggml.FORMATS.items()} | dict(ggml.UNSUPPORTED_NAMES)
+    named = {number: format.name for number, format in ggml.FORMATS.items()} | {
+        number: name for number, (name, _) in ggml.UNSUPPORTED.items()
+    }
 
     assert expected == {number: name for number, name in named.items() if number in expected}
 

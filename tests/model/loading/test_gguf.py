@@ -2,9 +2,12 @@
 
 import hashlib
 import os
+import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 
@@ -12,11 +15,14 @@ from model.config import ModelConfig
 from model.loading.checkpoint import Checkpoint, GenerationDefaults, ModelFileError
 from model.loading.gguf import load_gguf, unpermute_rows
 from model.loading.names import gguf_name
+from tests.block_formats import SCALES
 from tests.model.loading import gguf_bytes
 from tests.model.loading.gguf_bytes import Tensor, f32, i32, u32, valid_draft
 from tests.tiny_model import (
     CHAT_TEMPLATE,
     CONTROL_TOKENS,
+    EVERY_FORMAT,
+    FOR_EVERY_FORMAT,
     FORMAT_NAMES,
     IM_END_ID,
     IM_START_ID,
@@ -38,11 +44,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return load_gguf(write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "tiny.gguf"))
 
 
-@pytest.mark.parametrize("format", FORMAT_NAMES)
+@pytest.mark.parametrize("format", EVERY_FORMAT)
 def test_every_weight_is_the_one_that_was_written(format: FormatName, tmp_path: Path) -> None:
-    expected = rounded_weights(UNTIED, format=format, seed=3)
+    shape = UNTIED if format in FORMAT_NAMES else replace(FOR_EVERY_FORMAT, tied=False)
+    expected = rounded_weights(shape, format=format, seed=3)
 
-    checkpoint = load_gguf(write_tiny_gguf(tmp_path / "m.gguf", shape=UNTIED, format=format, seed=3))
+    checkpoint = load_gguf(write_tiny_gguf(tmp_path / "m.gguf", shape=shape, format=format, seed=3))
 
     assert set(expected) == {gguf_name(name) for name in checkpoint.tensors}
     for name, tensor in checkpoint.tensors.items():
@@ -258,11 +265,22 @@ def test_what_is_no_model_file_is_refused(damage: str, tmp_path: Path) -> None:
         load_gguf(path)
 
 
-def test_a_tensor_in_a_format_that_is_not_supported_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (5, "Q4_3, ggml itself has dropped it: convert the model again"),
+        (15, "Q8_K, ggml keeps activations in it, no weights: convert the model again"),
+        (16, "IQ2_XXS, its table of codes would have to be built, and what unpacks them"),
+        (23, "IQ4_XS, what unpacks its blocks would have to be built"),
+        (26, "I32, it holds integers, which are no weights"),
+        (28, "F64, what rounds its numbers to float32 would have to be built"),
+    ],
+)
+def test_a_tensor_in_a_format_that_is_not_supported_is_refused_by_name(tmp_path: Path, number: int, says: str) -> None:
     draft = valid_draft()
-    draft.tensors[0].type = 12
+    draft.tensors[0].type = number
 
-    with pytest.raises(ModelFileError, match=r"'token_embd.weight' is stored as Q4_K; supported are F32, F16, Q4_0"):
+    with pytest.raises(ModelFileError, match=rf"'token_embd.weight' is stored as {says}; supported are F32, F16, Q4_0"):
         load_gguf(draft.write(tmp_path / "m.gguf"))
 
 
@@ -309,18 +327,41 @@ def test_a_gain_vector_in_blocks_is_refused(tmp_path: Path) -> None:
         load_gguf(path)
 
 
-@pytest.mark.parametrize("format", FORMAT_NAMES)
-def test_a_weight_that_is_not_finite_is_refused_in_every_format(format: FormatName, tmp_path: Path) -> None:
-    path = write_tiny_gguf(tmp_path / "m.gguf", format=format)
-    tensor = load_gguf(path).tensors["layers.1.down"]
+@pytest.mark.parametrize("format", EVERY_FORMAT)
+@pytest.mark.parametrize("kind", ["infinity", "NaN"])
+def test_a_weight_that_is_not_finite_is_refused_in_every_format(format: FormatName, kind: str, tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "m.gguf", shape=FOR_EVERY_FORMAT, format=format)
+    tensor = load_gguf(path).tensors["layers.0.down"]
     block = tensor.rows()[-1][-tensor.format.block_bytes :].tobytes()
-    infinity = {"F32": b"\0\0\x80\x7f", "BF16": b"\x80\x7f"}.get(format, b"\0\x7c")
+    value = float("inf") if kind == "infinity" else float("nan")
+    wrong = {"F32": struct.pack("<f", value), "BF16": struct.pack("<f", value)[2:]}.get(
+        format, struct.pack("<e", value)
+    )
     data = path.read_bytes()
-    place = data.rindex(block)
-    path.write_bytes(data[:place] + infinity + data[place + len(infinity) :])
+    place = data.rindex(block) + SCALES.get(format, (0,))[-1]
+    path.write_bytes(data[:place] + wrong + data[place + len(wrong) :])
 
-    with pytest.raises(ModelFileError, match="holds a NaN or an infinity"):
+    with pytest.raises(ModelFileError, match=r"tensor blk\.0\.ffn_down\.weight holds a NaN or an infinity"):
         load_gguf(path)
+
+
+@pytest.mark.parametrize("format", SCALES)
+def test_a_file_that_ends_within_a_block_is_refused(format: FormatName, tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "m.gguf", shape=FOR_EVERY_FORMAT, format=format)
+    end = path.read_bytes().rindex(load_gguf(path).tensors["layers.0.down"].rows()[-1].tobytes())
+    path.write_bytes(path.read_bytes()[: end + 1])
+
+    with pytest.raises(ModelFileError, match=r"ends past the end of the file"):
+        load_gguf(path)
+
+
+@pytest.mark.parametrize("format", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
+def test_rows_that_are_no_whole_blocks_of_256_are_refused(format: str, tmp_path: Path) -> None:
+    draft = valid_draft()
+    draft.tensors[0].type = int(gguf.GGMLQuantizationType[format])
+
+    with pytest.raises(ModelFileError, match=rf"'token_embd.weight' has rows of 4, which {format} does not divide"):
+        load_gguf(draft.write(tmp_path / "m.gguf"))
 
 
 @pytest.mark.slow

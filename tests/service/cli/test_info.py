@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from model.loading.gguf import load_gguf
 from service.cli.main import main
-from tests.tiny_model import TinyShape, write_tiny_gguf
+from tests.tiny_model import FOR_EVERY_FORMAT, FormatName, TinyShape, write_tiny_gguf
 
 
 def info(model: Path, *arguments: str) -> Result:
@@ -93,6 +93,25 @@ def test_the_table_tells_the_error_of_rounded_weights(float_gguf: Path) -> None:
     values = {line[:18].strip(): line[20:] for line in lines}
     assert "81,920 weights" == values["rounded to int4"]
     assert re.fullmatch(r"7\.\d\d %: embedding 7\.\d\d %, query .*", values["relative error"])
+
+
+@pytest.mark.parametrize("format", ["Q5_1", "IQ4_NL", "Q3_K", "Q4_K"])
+def test_blocks_that_codes_hold_are_said_to_be_kept(tmp_path: Path, format: FormatName) -> None:
+    path = write_tiny_gguf(tmp_path / "x.gguf", shape=FOR_EVERY_FORMAT, format=format)
+
+    described = json.loads(info(path, "--json").stdout)
+
+    assert {format, "F32"} == set(described["formats"])
+    assert (0, None) == (described["native_weights"]["rounded"], described["native_weights"]["rounded_to"])
+
+
+@pytest.mark.parametrize("format", ["Q2_K", "Q6_K"])
+def test_blocks_that_no_code_holds_are_said_to_be_rounded(tmp_path: Path, format: FormatName) -> None:
+    lines = info(write_tiny_gguf(tmp_path / "x.gguf", shape=FOR_EVERY_FORMAT, format=format)).stdout.splitlines()
+
+    values = {line[:18].strip(): line[20:] for line in lines}
+    assert ("0 weights", "475,136 weights") == (values["kept as stored"], values["rounded to int8"])
+    assert re.fullmatch(r"0\.\d+ %: embedding 0\.\d+ %, query .*", values["relative error"])
 
 
 def test_a_shape_that_the_native_op_set_refuses_is_named(tmp_path: Path) -> None:
