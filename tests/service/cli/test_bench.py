@@ -53,7 +53,7 @@ def test_the_notes_say_what_was_counted_and_the_seed(url: str) -> None:
 
 
 def test_short_answers_are_pointed_out(url: str) -> None:
-    assert "6 streams ended before 9 tokens." in bench(url, "--output-tokens", "9").stdout
+    assert "6 streams ended before all tokens that were asked for." in bench(url, "--output-tokens", "9").stdout
 
 
 def test_errors_are_listed_by_kind(server: CompletionsFake, url: str) -> None:
@@ -69,7 +69,7 @@ def test_json_holds_plan_and_result(url: str) -> None:
     printed = json.loads(bench(url, "--json", "--seed", "12").stdout)
 
     assert 12 == printed["plan"]["seed"]
-    assert [1, 2] == [level["concurrency"] for level in printed["result"]["levels"]]
+    assert [1, 2] == [level["value"] for level in printed["result"]["levels"]]
     assert {"mean", "p50", "p95", "p99", "max"} == printed["result"]["levels"][0]["time_to_first_token_s"].keys()
 
 
