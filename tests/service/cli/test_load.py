@@ -1,19 +1,22 @@
 """The load client against a scripted server: what it sends, what it measures, which failures it tells apart."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from service.app import create_app
 from service.cli.load import LoadReport, run_load
-from service.cli.load_client import LoadError
-from service.cli.load_plan import Load, LoadPlan, Target
-from service.cli.load_prompts import Length
+from service.cli.load_client import LoadError, connected
+from service.cli.load_plan import Load, LoadPlan, Question, Target
+from service.cli.load_prompts import Length, arrivals
+from service.cli.load_report import StreamRecord
 from tests.fake_runtime import make_service
-from tests.service.cli.completions_fake import DONE, PLAIN, CompletionsFake, CurrentFake, chunk
+from tests.service.cli.completions_fake import DONE, PLAIN, CompletionsFake, CurrentFake, chunk, turn
 from tests.serving import serving
 
 MODELS = {"/v1/models": {"data": [{"id": "tiny"}]}}
@@ -242,3 +245,140 @@ def test_a_run_whose_warm_up_fails_ends_there(server: CompletionsFake, url: str)
 
     with pytest.raises(LoadError, match="http 400: unknown_field"):
         run(url, replace(PLAN, warmup=1))
+
+
+def test_requests_arrive_whatever_is_unanswered(server: CompletionsFake, url: str) -> None:
+    server.delay_s = 0.1
+
+    run(url, replace(PLAN, loads=(Load("rate", 1000),), requests=6))
+
+    assert 6 == server.most_running
+
+
+def test_what_a_request_waited_since_it_was_due_counts_as_its_time(server: CompletionsFake, url: str) -> None:
+    async def ask_late() -> StreamRecord:
+        async with connected(Target(url), PLAN) as client:
+            return await client.ask(Question("The rain", 3), due=time.perf_counter() - 50)
+
+    assert 50 <= asyncio.run(ask_late()).time_to_first_token < 60
+
+
+def test_no_request_of_an_open_loop_begins_before_it_is_due(server: CompletionsFake, url: str) -> None:
+    level = run(url, replace(PLAN, loads=(Load("rate", 40),), requests=4)).levels[0]
+
+    assert list(arrivals(40, 4, "1 0 0"))[-1] <= level.wall_s
+
+
+def test_lengths_are_drawn_for_each_request(server: CompletionsFake, url: str) -> None:
+    run(url, replace(PLAN, requests=8, prompt_tokens=Length(4, 9), output_tokens=Length(1, 50)))
+
+    assert 1 < len({body["max_tokens"] for body in server.bodies})
+    assert 1 < len({len(body["prompt"].split()) for body in server.bodies})
+
+
+def test_prompts_begin_with_what_they_share(server: CompletionsFake, url: str) -> None:
+    run(url, replace(PLAN, requests=3, warmup=1, prompt_tokens=Length(20, 20), shared_prefix=15))
+
+    texts = [body["prompt"].split() for body in server.bodies]
+    assert 1 == len({tuple(words[:15]) for words in texts})
+    assert 4 == len({tuple(words) for words in texts})
+
+
+def test_llama_cpp_may_use_its_cache_for_what_is_shared(server: CompletionsFake, url: str) -> None:
+    server.paths["/props"] = {}
+
+    run(url, replace(PLAN, shared_prefix=2))
+
+    assert True is server.bodies[0]["cache_prompt"]
+
+
+@pytest.fixture
+def tane(server: CompletionsFake) -> CompletionsFake:
+    server.paths["/info"] = {"name": "tane"}
+    server.stream = turn(prompt_tokens=4, cached_tokens=3)
+    return server
+
+
+SESSIONS = replace(PLAN, loads=(Load("sessions", 2),), requests=None, prompt_tokens=Length(9, 9), turns=3)
+
+
+def test_each_session_sends_its_turns_each_with_one_word_changed(tane: CompletionsFake, url: str) -> None:
+    run(url, SESSIONS)
+
+    texts: dict[str, list[list[str]]] = {}
+    for body in tane.bodies:
+        texts.setdefault(body["session_id"], []).append(body["prompt"].split())
+    assert [3, 3] == [len(turns) for turns in texts.values()]
+    for turns in texts.values():
+        changes = [sum(old != new for old, new in zip(*pair, strict=True)) for pair in pairwise(turns)]
+        assert [1, 1] == changes
+
+
+def test_turns_are_counted_as_the_server_counts_them(tane: CompletionsFake, url: str) -> None:
+    level = run(url, SESSIONS).levels[0]
+
+    assert (6, 12, 24, 18) == (level.succeeded, level.generated_tokens, level.prompt_tokens, level.cached_tokens)
+
+
+def test_the_whole_text_at_the_end_of_a_turn_is_no_token(tane: CompletionsFake, url: str) -> None:
+    tane.stream = tuple(event for event in tane.stream if b'"index"' not in event)
+
+    assert {"stream: no tokens": 6} == errors_of(url, SESSIONS)
+
+
+def test_sessions_are_deleted_afterwards(tane: CompletionsFake, url: str) -> None:
+    run(url, SESSIONS)
+
+    named = {f"/sessions/{body['session_id']}" for body in tane.bodies}
+    assert named == {path for method, path in tane.requests if method == "DELETE"}
+
+
+def test_sessions_of_a_server_without_them_are_refused(server: CompletionsFake, url: str) -> None:
+    with pytest.raises(LoadError, match="no POST /generate with session_id"):
+        run(url, SESSIONS)
+    assert [] == server.bodies
+
+
+def test_tane_itself_takes_the_turns_of_sessions() -> None:
+    with serving(create_app(make_service())) as url:
+        assert {} == errors_of(url, replace(SESSIONS, turns=1))
+
+
+def test_the_key_is_sent_with_every_request(server: CompletionsFake, url: str) -> None:
+    asyncio.run(run_load([Target(url, api_key="s3cret")], PLAN, lambda: None))
+
+    assert {"Bearer s3cret"} == server.keys
+
+
+def test_a_server_that_wants_a_key_is_told_apart(server: CompletionsFake, url: str) -> None:
+    server.refuses_listing = True
+
+    with pytest.raises(LoadError, match="TANE_API_KEY"):
+        run(url)
+
+
+def test_servers_take_turns_and_the_order_is_reversed_every_second_round(server: CompletionsFake, url: str) -> None:
+    plan = replace(PLAN, loads=streams(1, 2), requests=2, rounds=2)
+
+    asyncio.run(run_load([Target(url, "a"), Target(url, "b")], plan, lambda: None))
+
+    assert list("aabbaabbbbaabbaa") == [body["model"] for body in server.bodies]
+
+
+def test_servers_are_asked_the_same(server: CompletionsFake, url: str) -> None:
+    plan = replace(PLAN, requests=4, rounds=2, output_tokens=Length(1, 50))
+
+    asyncio.run(run_load([Target(url, "a"), Target(url, "b")], plan, lambda: None))
+
+    asked: dict[str, set[tuple[str, int]]] = {"a": set(), "b": set()}
+    for body in server.bodies:
+        asked[body["model"]].add((body["prompt"], body["max_tokens"]))
+    assert asked["a"] == asked["b"]
+    assert 8 == len(asked["a"])
+
+
+def test_rounds_of_a_level_are_reported_together(server: CompletionsFake, url: str) -> None:
+    level = run(url, replace(PLAN, requests=3, rounds=2)).levels[0]
+
+    assert (6, 18) == (level.requests, level.generated_tokens)
+    assert level.generated_tokens / level.wall_s == level.tokens_per_second
