@@ -34,8 +34,18 @@ FIGURES: Mapping[str, Callable[[LevelReport], float | None]] = {
     "goodput_requests_per_second": lambda level: level.goodput.requests_per_second if level.goodput else None,
 }
 """What is compared between servers, by its name in JSON."""
-HEADINGS = ("tokens/s", "each p50", "first token p50", "p95", "between tokens p50", "p95", "goodput")
-"""For each of the figures."""
+HEADINGS: Mapping[str, str] = {
+    "tokens_per_second": "tokens/s",
+    "time_to_first_token_s_p50": "first p50",
+    "time_to_first_token_s_p95": "first p95",
+    "inter_token_latency_s_p50": "between p50",
+    "inter_token_latency_s_p95": "between p95",
+    "goodput_requests_per_second": "goodput/s",
+}
+"""Of the figures that the table has room for."""
+CACHED_SHARE = 0.02
+"""From here on it is told; the first token of a text is nearly always in the cache."""
+EXACT_BELOW = 100
 Ratios = list[dict[str, dict[str, float | None]]]
 
 
@@ -93,20 +103,19 @@ def show(console: Console, target: Target, plan: LoadPlan, report: LoadReport) -
 def show_compared(console: Console, targets: Sequence[Target], plan: LoadPlan, reports: Sequence[LoadReport]) -> None:
     """Print the servers below each other level by level, each figure with its ratio to the first server's."""
     names = [target.name or target.url for target in targets]
-    table = Table(caption="times in milliseconds; in brackets over the first server", caption_justify="left")
+    table = Table(
+        caption="times in milliseconds to the first token and between tokens; in brackets over the first server's",
+        caption_justify="left",
+    )
     table.add_column("load", justify="right")
     table.add_column("server")
-    shown = [
-        (heading, name)
-        for heading, name in zip(HEADINGS, FIGURES, strict=True)
-        if plan.objective or heading != "goodput"
-    ]
-    for heading, _ in shown:
+    shown = {figure: heading for figure, heading in HEADINGS.items() if plan.objective or "goodput" not in figure}
+    for heading in shown.values():
         table.add_column(heading, justify="right")
     for place, found in enumerate(ratios(names, reports)):
         for name, report in zip(names, reports, strict=True):
             level = report.levels[place]
-            cells = (_with_ratio(figure, FIGURES[figure](level), found[figure][name]) for _, figure in shown)
+            cells = (_with_ratio(figure, FIGURES[figure](level), found[figure][name]) for figure in shown)
             table.add_row(level.load, Text(harmless(name)), *cells)
         table.add_section()
     console.print(table)
@@ -126,7 +135,8 @@ def _with_ratio(name: str, figure: float | None, ratio: float | None) -> str:
     if figure is None:
         return "-"
     is_time = "_s_p" in name
-    value = f"{figure * MILLISECONDS:.1f}" if is_time else f"{figure:.1f}"
+    shown = figure * MILLISECONDS if is_time else figure
+    value = f"{shown:.1f}" if shown < EXACT_BELOW else f"{shown:.0f}"
     return value if ratio is None else f"{value} ({ratio:.2f})"
 
 
@@ -164,8 +174,10 @@ def _server_notes(report: LoadReport) -> list[str]:
     if short := sum(level.short_answers for level in report.levels):
         notes.append(f"{short} streams ended before all tokens that were asked for.")
     for level in report.levels:
-        if level.cached_tokens and level.prompt_tokens:
-            share = level.cached_tokens / level.prompt_tokens * PERCENT
-            notes.append(f"At {level.load}: {share:.0f} % of the prompts' tokens came from the server's cache.")
+        share = (level.cached_tokens or 0) / (level.prompt_tokens or 1)
+        if share >= CACHED_SHARE:
+            notes.append(
+                f"At {level.load}: {share * PERCENT:.0f} % of the prompts' tokens came from the server's cache."
+            )
         notes += [f"At {level.load}: {count} × {kind}" for kind, count in level.errors.items()]
     return notes

@@ -25,10 +25,11 @@ class Load:
     value: float
 
     def __str__(self) -> str:
-        return f"{self.value:g} {UNITS[self.kind]}"
+        return f"{self.value:g} {ONE[self.kind] if self.value == 1 else UNITS[self.kind]}"
 
 
 UNITS: Mapping[LoadKind, str] = {"concurrency": "streams", "rate": "requests/s", "sessions": "sessions"}
+ONE: Mapping[LoadKind, str] = {"concurrency": "stream", "rate": "request/s", "sessions": "session"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def test_errors_are_listed_by_kind(server: CompletionsFake, url: str) -> None:
     result = bench(url)
 
     assert 0 == result.exit_code
-    assert "At 1 streams: 2 × http 503: overloaded" in result.stdout
+    assert "At 1 stream: 2 × http 503: overloaded" in result.stdout
 
 
 def test_json_holds_plan_and_result(url: str) -> None:
@@ -145,7 +145,7 @@ def test_compared_servers_stand_below_each_other_with_ratios_to_the_first(url: s
 
     assert 0 == result.exit_code
     rows = [
-        line.split() for line in result.stdout.splitlines() if "streams" in line and ("one" in line or "two" in line)
+        line.split() for line in result.stdout.splitlines() if "stream" in line and ("one" in line or "two" in line)
     ]
     assert ["one", "two", "one", "two"] == [name for row in rows for name in row if name in ("one", "two")]
     assert all("(1.00)" in row for row in rows[::2])
