@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Times = Callable[[LevelReport], Summary | None]
-PERCENTILES = ("p50", "p95", "p99")
+STYLES = {"p50": ("-", 4), "p95": ("--", 6), "p99": (":", 8)}
+"""Line and size of marker of each percentile, so that all are seen where they are the same."""
 TIMES: Mapping[str, Times] = {
     "time to first token, ms": lambda level: level.time_to_first_token_s,
     "time between tokens, ms": lambda level: level.inter_token_latency_s,
 }
 BARS = {
-    "time to first token, ms (p50, line to p95)": ("time_to_first_token_s_p50", "time_to_first_token_s_p95"),
-    "time between tokens, ms (p50, line to p95)": ("inter_token_latency_s_p50", "inter_token_latency_s_p95"),
+    "to first token, ms: p50, line to p95": ("time_to_first_token_s_p50", "time_to_first_token_s_p95"),
+    "between tokens, ms: p50, line to p95": ("inter_token_latency_s_p50", "inter_token_latency_s_p95"),
     "tokens per second": ("tokens_per_second", None),
 }
 GROUP_WIDTH = 0.8
@@ -39,9 +40,11 @@ def draw_levels(report: LoadReport, plan: LoadPlan, path: Path) -> None:
     loads = [level.value for level in levels]
     with figure(path, 3, size=(11, 3.4)) as panels:
         for panel, (title, take) in zip(panels, TIMES.items(), strict=False):
-            for colour, percentile in zip(COLOURS, PERCENTILES, strict=False):
+            for colour, (percentile, (line, size)) in zip(COLOURS, STYLES.items(), strict=False):
                 times = [_milliseconds(take(level), percentile) for level in levels]
-                panel.plot(loads, times, marker="o", markersize=4, color=colour, label=percentile)
+                panel.plot(
+                    loads, times, line, marker="o", markersize=size, fillstyle="none", color=colour, label=percentile
+                )
             panel.set_title(title)
             panel.legend(frameon=False)
         rates = [level.tokens_per_second for level in levels]
@@ -65,7 +68,9 @@ def draw_compared(reports: Mapping[str, LoadReport], plan: LoadPlan, path: Path)
             for number, (name, report) in enumerate(reports.items()):
                 at = [place + (number + 0.5) * width - GROUP_WIDTH / 2 for place in places]
                 heights = [_figure(level, middle) for level in report.levels]
-                panel.bar(at, heights, width * 0.9, color=COLOURS[number % len(COLOURS)], label=name)
+                panel.bar(
+                    at, heights, width * 0.9, color=COLOURS[number % len(COLOURS)], label=name.replace("$", r"\$")
+                )
                 if upper:
                     tops = [_figure(level, upper) for level in report.levels]
                     panel.vlines(at, heights, tops, color="black", linewidth=1)
@@ -73,7 +78,8 @@ def draw_compared(reports: Mapping[str, LoadReport], plan: LoadPlan, path: Path)
             panel.set_xticks(list(places), [f"{load.value:g}" for load in plan.loads])
             panel.set_xlabel(UNITS[plan.loads[0].kind])
             _finish(panel)
-        panels[2].legend(frameon=False)
+        handles, names = panels[0].get_legend_handles_labels()
+        panels[0].figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
 
 
 def _finish(panel: "Axes") -> None:
