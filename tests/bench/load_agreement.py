@@ -124,7 +124,7 @@ def table(found: Mapping[str, Mapping[str, Pair]]) -> str:
 @click.option("--model", help="The model to serve; default: the default model.")
 @click.option("--concurrency", default="1,4,8", show_default=True, callback=integer_list)
 @click.option("--requests", type=click.IntRange(1), help="At each level.")
-@click.option("--prompt-tokens", type=click.IntRange(1), default=256, show_default=True)
+@click.option("--prompt-tokens", type=click.IntRange(1), default=512, show_default=True)
 @click.option("--output-tokens", type=click.IntRange(2), default=64, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def main(
