@@ -6,17 +6,13 @@ Always: times are in milliseconds; a level without a successful request leaves i
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from service.cli.bench_report import FIGURES
 from service.cli.load import LoadReport
 from service.cli.load_plan import UNITS, LoadPlan
 from service.cli.load_report import MILLISECONDS, LevelReport
-from service.cli.plotting import COLOURS, figure
+from service.cli.plotting import COLOURS, figure, rise_from_zero
 from service.cli.statistics import Summary
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Times = Callable[[LevelReport], Summary | None]
 STYLES = {"p50": ("-", 4), "p95": ("--", 6), "p99": (":", 8)}
@@ -54,7 +50,7 @@ def draw_levels(report: LoadReport, plan: LoadPlan, path: Path) -> None:
         panels[2].set_title("tokens per second")
         panels[2].legend(frameon=False)
         for panel in panels:
-            _finish(panel)
+            rise_from_zero(panel)
             panel.set_xlim(0, max(loads) * 1.08)
             panel.set_xlabel(UNITS[plan.loads[0].kind])
 
@@ -77,15 +73,9 @@ def draw_compared(reports: Mapping[str, LoadReport], plan: LoadPlan, path: Path)
             panel.set_title(title)
             panel.set_xticks(list(places), [f"{load.value:g}" for load in plan.loads])
             panel.set_xlabel(UNITS[plan.loads[0].kind])
-            _finish(panel)
+            rise_from_zero(panel)
         handles, names = panels[0].get_legend_handles_labels()
         panels[0].figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
-
-
-def _finish(panel: "Axes") -> None:
-    panel.set_ylim(0, None)
-    panel.grid(alpha=0.3)
-    panel.set_axisbelow(True)
 
 
 def _milliseconds(summary: Summary | None, percentile: str) -> float:

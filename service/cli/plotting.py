@@ -56,6 +56,13 @@ def figure(path: Path, panels: int = 1, *, size: tuple[float, float] = (6.4, 3.6
             raise Failure(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def rise_from_zero(panel: "Axes") -> None:
+    """Let heights be comparable: an axis from zero, over a grid that lies behind what is drawn."""
+    panel.set_ylim(0, None)
+    panel.grid(alpha=0.3)
+    panel.set_axisbelow(True)
+
+
 def _checked(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     if path is None:
         return None
