@@ -17,6 +17,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 PREFIX = "TANE_"
+CLIENT_VARIABLES = frozenset({"TANE_API_KEY"})
+"""With the prefix, but for the commands that call servers."""
 VARIANT = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
 ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?")
 """As browsers write one: in lower case, without a path."""
@@ -179,7 +181,10 @@ class Settings(BaseModel):
     @classmethod
     def load(cls, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Self:
         """Flags that were given win over the environment. Raises SettingsError naming each bad option."""
-        named = {name[len(PREFIX) :].lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
+        own = {
+            name: value for name, value in environ.items() if name.startswith(PREFIX) and name not in CLIENT_VARIABLES
+        }
+        named = {name[len(PREFIX) :].lower(): value for name, value in own.items()}
         given = {name: value for name, value in flags.items() if value not in (None, ())}
         if user_cache := environ.get("XDG_CACHE_HOME"):
             named.setdefault("cache_folder", str(Path(user_cache, "tane")))

@@ -20,7 +20,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "uvicorn": ("service/server.py",),
     "pydantic": ("service/*schemas.py", "service/settings.py"),
     "prometheus_client": ("service/metrics.py",),
-    "httpx": ("service/client.py", "service/calls.py", "service/cli/load.py"),
+    "httpx": ("service/client.py", "service/calls.py", "service/cli/load_client.py"),
     "click": ("service/cli/*",),
     "rich": ("service/cli/*",),
     "asyncio": CONCURRENCY,

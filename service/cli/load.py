@@ -1,265 +1,124 @@
-"""A load client for any server that speaks `POST /v1/completions`, Tane or another.
+"""Loads servers that speak `POST /v1/completions`, Tane or others, level by level.
 
-Knows HTTP and what one stream looked like from outside; knows nothing of terminals.
-Always: every request made is one `StreamRecord`, a failed one included; no two requests of a run share a prompt.
+Knows when requests are made; knows no HTTP and no terminals.
+Always: several servers take turns, the order reversed every second round, and never two at once, so that a disturbed
+machine disturbs all of them alike.
 """
 
 import asyncio
-import json
-import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
-import httpx
-
+from service.cli.load_client import LoadClient, LoadError, ServerKind, connected
+from service.cli.load_plan import Load, LoadPlan, Question, Target
+from service.cli.load_prompts import arrivals
 from service.cli.load_report import LevelReport, StreamRecord, level_report
-from service.event_stream import EventStreamDecoder
-
-ServerKind = Literal["tane", "llama.cpp", "vllm", "other"]
-
-_COMMON = (
-    "apple bread bridge brother butter castle chair church cloud coffee corner cotton country daughter desert "
-    "dinner doctor dream engine evening farmer father field finger fire fish flower forest friend garden glass "
-    "gold grass green hand harbor heart horse hotel house island kitchen letter light machine market meadow "
-    "metal milk minute mirror money moon morning mother mountain music narrow night north ocean office orange "
-    "paper pencil people picture planet pocket poem queen quiet rain river road room school season shadow ship "
-    "silver sister smoke snow soldier south spring square station stone storm story street sugar summer sun "
-    "table teacher thunder tower train travel valley village voice water weather window winter woman wood yellow"
-)
-WORDS = tuple(_COMMON.split())
-"""Each is one token, with its space, in usual vocabularies."""
-
-
-class LoadError(Exception):
-    """The server cannot be driven at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadPlan:
-    """What a run does. Each level of `concurrency` keeps so many streams open until its requests are done."""
-
-    url: str
-    model: str | None
-    concurrency: tuple[int, ...]
-    requests: int | None
-    """At each level; None for eight, or two for each stream where that is more."""
-    prompt_tokens: int
-    output_tokens: int
-    seed: int
-    warmup: int
-    timeout_s: float
-    ignore_eos: bool = True
-    tane_fields: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the body, where the server is Tane."""
-
-    def requests_at(self, concurrency: int) -> int:
-        return self.requests or max(8, 2 * concurrency)
-
-    @property
-    def request_count(self) -> int:
-        return self.warmup + sum(self.requests_at(concurrency) for concurrency in self.concurrency)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What a run found."""
+    """What a run found out about one server, level by level."""
 
     server: ServerKind
     model: str
     levels: tuple[LevelReport, ...]
 
 
-async def run_load(plan: LoadPlan, on_request: Callable[[], None]) -> LoadReport:
-    """Drive the server through every level. `on_request` is called as each request ends.
+async def run_load(targets: Sequence[Target], plan: LoadPlan, on_request: Callable[[], None]) -> list[LoadReport]:
+    """Drive each server through every level in every round. `on_request` is called as each request ends.
 
-    Raises LoadError when the server cannot be reached or no warm-up request succeeds.
+    Raises LoadError when a server cannot be reached, no warm-up request succeeds, or sessions are asked of one without.
     """
-    # A server may close a connection that it kept open at the very moment when it is used again; a new one for each
-    # request leaves no such error, and is the same for every server.
-    async with httpx.AsyncClient(
-        base_url=plan.url,
-        headers={"connection": "close"},
-        timeout=plan.timeout_s,
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-        trust_env=False,
-    ) as http:
-        driver = _Driver(http, plan, *await _identify(http, plan.model), on_request)
-        await driver.warm_up()
-        levels = [await driver.level(number) for number in range(len(plan.concurrency))]
-    return LoadReport(driver.server, driver.model, tuple(levels))
+    async with AsyncExitStack() as stack:
+        drivers = [
+            _Driver(await stack.enter_async_context(connected(target, plan)), plan, on_request) for target in targets
+        ]
+        for driver in drivers:
+            await driver.warm_up()
+        for number in range(plan.rounds):
+            for level in range(len(plan.loads)):
+                for driver in drivers[:: -1 if number % 2 else 1]:
+                    await driver.run(number, level)
+    return [driver.report() for driver in drivers]
 
 
-def prompt_of(tokens: int, name: str) -> str:
-    """About so many tokens of text; another name gives another text."""
-    words = random.Random(name)
-    return "The" + "".join(f" {words.choice(WORDS)}" for _ in range(tokens - 1))
+@dataclass(slots=True)
+class _Measured:
+    """All rounds of one level."""
+
+    records: list[StreamRecord] = field(default_factory=list)
+    wall_s: float = 0.0
 
 
-async def _identify(http: httpx.AsyncClient, model: str | None) -> tuple[ServerKind, str]:
-    """Which server answers, and the model to ask for: the one named, else the first that it lists."""
-    try:
-        listing = await http.get("/v1/models")
-        kind = await _kind_of(http)
-    except httpx.TransportError as error:
-        raise LoadError(f"{http.base_url} does not answer: {error or type(error).__name__}") from error
-    return kind, model or _first_model(listing)
-
-
-async def _kind_of(http: httpx.AsyncClient) -> ServerKind:
-    if _is_tane(await http.get("/info")):
-        return "tane"
-    if (await http.get("/props")).is_success:
-        return "llama.cpp"
-    if (await http.get("/version")).is_success:
-        return "vllm"
-    return "other"
-
-
-def _is_tane(info: httpx.Response) -> bool:
-    try:
-        return bool(info.json()["name"] == "tane")
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
-def _first_model(listing: httpx.Response) -> str:
-    try:
-        return str(listing.json()["data"][0]["id"])
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise LoadError("the server lists no models at /v1/models; name one with --model") from error
-
-
-@dataclass
 class _Driver:
-    """Makes the requests of one run."""
+    """Makes the requests to one server."""
 
-    http: httpx.AsyncClient
-    plan: LoadPlan
-    server: ServerKind
-    model: str
-    on_request: Callable[[], None]
+    def __init__(self, client: LoadClient, plan: LoadPlan, on_request: Callable[[], None]) -> None:
+        self._client = client
+        self._plan = plan
+        self._on_request = on_request
+        self._levels = [_Measured() for _ in plan.loads]
 
     async def warm_up(self) -> None:
-        records = [await self._request(f"warmup {index}") for index in range(self.plan.warmup)]
+        records: list[StreamRecord] = []
+        for question in self._plan.warmup_questions():
+            await self._ask(question, records)
         if records and all(record.error for record in records):
             raise LoadError(f"no warm-up request succeeded: {records[-1].error}")
 
-    async def level(self, number: int) -> LevelReport:
-        """Keep the level's streams busy until its requests are done."""
-        concurrency = self.plan.concurrency[number]
-        names = iter([f"{number} {index}" for index in range(self.plan.requests_at(concurrency))])
-        records: list[StreamRecord] = []
+    async def run(self, number: int, level: int) -> None:
+        """One level in one round."""
+        load, measured = self._plan.loads[level], self._levels[level]
+        name = f"{number} {level}"
         started = time.perf_counter()
         async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(self._keep_busy(names, records))
-        return level_report(concurrency, records, time.perf_counter() - started, self.plan.output_tokens)
+            if load.kind == "rate":
+                await self._let_arrive(name, load, measured.records, group)
+            elif load.kind == "sessions":
+                for session in range(int(load.value)):
+                    group.create_task(self._keep_session(self._plan.turns_of(name, session), measured.records))
+            else:
+                questions = self._plan.questions(name, load)
+                for _ in range(int(load.value)):
+                    group.create_task(self._keep_busy(questions, measured.records))
+        measured.wall_s += time.perf_counter() - started
+        if load.kind == "sessions":
+            await self._forget(name, load)
 
-    async def _keep_busy(self, names: Iterator[str], records: list[StreamRecord]) -> None:
-        for name in names:
-            records.append(await self._request(name))
-
-    async def _request(self, name: str) -> StreamRecord:
-        body = self._body(prompt_of(self.plan.prompt_tokens, f"{self.plan.seed} {name}"))
-        observed = _Observed(time.perf_counter())
-        error: str | None = None
-        try:
-            async with self.http.stream("POST", "/v1/completions", json=body) as answer:
-                if answer.is_success:
-                    await observed.read(answer.aiter_bytes())
-                else:
-                    error = _refusal(answer.status_code, await answer.aread())
-        except httpx.TimeoutException:
-            error = "timeout"
-        except httpx.TransportError as failure:
-            error = f"connection: {type(failure).__name__}"
-        self.on_request()
-        return observed.record(error)
-
-    def _body(self, prompt: str) -> dict[str, Any]:
-        body = {
-            "model": self.model,
-            "prompt": prompt,
-            "max_tokens": self.plan.output_tokens,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if self.plan.ignore_eos:
-            body["ignore_eos"] = True
-            if self.server == "vllm":
-                body["min_tokens"] = self.plan.output_tokens
-        if self.server == "llama.cpp":
-            body["cache_prompt"] = False
-        if self.server == "tane":
-            body |= self.plan.tane_fields
-        return body
-
-
-@dataclass
-class _Observed:
-    """One stream as it arrives."""
-
-    started: float
-    arrivals: list[float] = field(default_factory=list)
-    prompt_tokens: int | None = None
-    usage_tokens: int | None = None
-    error: str | None = None
-    is_complete: bool = False
-
-    async def read(self, pieces: AsyncIterator[bytes]) -> None:
-        decoder = EventStreamDecoder()
-        async for piece in pieces:
-            now = time.perf_counter()
-            for event in decoder.feed(piece):
-                self._take(event.data, now)
-
-    def _take(self, data: str, now: float) -> None:
-        if data == "[DONE]":
-            self.is_complete = True
-            return
-        try:
-            self._read_chunk(json.loads(data), now)
-        except (ValueError, TypeError, AttributeError, KeyError):
-            self.error = "stream: not understood"
-
-    def _read_chunk(self, chunk: dict[str, Any], now: float) -> None:
-        if chunk.get("error"):
-            self.error = f"stream: {_code_of(chunk)}"
-        if usage := chunk.get("usage"):
-            self.prompt_tokens = int(usage["prompt_tokens"])
-            self.usage_tokens = int(usage["completion_tokens"])
-        if any(choice.get("text") or choice.get("token_ids") for choice in chunk.get("choices") or ()):
-            self.arrivals.append(now)
-
-    def record(self, error: str | None) -> StreamRecord:
-        """`error` is why the request failed before its stream ended, if it did."""
-        if error is None:
-            error = self.error or (None if self.is_complete else "stream: ended early")
-        if error is None and not self.arrivals:
-            error = "stream: no tokens"
-        return StreamRecord(
-            started=self.started,
-            ended=time.perf_counter(),
-            arrivals=tuple(self.arrivals),
-            prompt_tokens=self.prompt_tokens,
-            usage_tokens=self.usage_tokens,
-            error=error,
+    def report(self) -> LoadReport:
+        levels = (
+            level_report(str(load), load.value, measured.records, measured.wall_s, self._plan.objective)
+            for load, measured in zip(self._plan.loads, self._levels, strict=True)
         )
+        return LoadReport(self._client.kind, self._client.model, tuple(levels))
 
+    async def _keep_busy(self, questions: Iterator[Question], records: list[StreamRecord]) -> None:
+        for question in questions:
+            await self._ask(question, records)
 
-def _refusal(status: int, body: bytes) -> str:
-    try:
-        return f"http {status}: {_code_of(json.loads(body))}"
-    except ValueError:
-        return f"http {status}"
+    async def _let_arrive(self, name: str, load: Load, records: list[StreamRecord], group: asyncio.TaskGroup) -> None:
+        """Begin each request when it is due, however many are unanswered."""
+        questions = list(self._plan.questions(name, load))
+        started = time.perf_counter()
+        for question, after in zip(
+            questions, arrivals(load.value, len(questions), f"{self._plan.seed} {name}"), strict=True
+        ):
+            due = started + after
+            await asyncio.sleep(due - time.perf_counter())
+            group.create_task(self._ask(question, records, due))
 
+    async def _keep_session(self, turns: Iterator[Question], records: list[StreamRecord]) -> None:
+        for question in turns:
+            await self._ask(question, records)
 
-def _code_of(answer: Any) -> str:
-    """The code or type in the usual error envelopes, else a plain word."""
-    error = answer.get("error") if isinstance(answer, dict) else None
-    if isinstance(error, dict):
-        return str(error.get("code") or error.get("type") or "error")
-    return "error"
+    async def _ask(self, question: Question, records: list[StreamRecord], due: float | None = None) -> None:
+        records.append(await self._client.ask(question, due))
+        self._on_request()
+
+    async def _forget(self, name: str, load: Load) -> None:
+        for session in range(int(load.value)):
+            question = next(self._plan.turns_of(name, session))
+            assert question.session_id is not None, "a turn has its session"
+            await self._client.forget(question.session_id)

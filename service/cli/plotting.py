@@ -61,6 +61,13 @@ def for_plot(text: str) -> str:
     return text.translate(dict.fromkeys(CONTROL_PICTURES, 0xFFFD)).replace("$", r"\$")
 
 
+def rise_from_zero(panel: "Axes") -> None:
+    """Let heights be comparable: an axis from zero, over a grid that lies behind what is drawn."""
+    panel.set_ylim(0, None)
+    panel.grid(alpha=0.3)
+    panel.set_axisbelow(True)
+
+
 def _checked(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     if path is None:
         return None

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.cli.console import count_bar
-from service.cli.load import LoadPlan, run_load
+from service.cli.load import run_load
+from service.cli.load_plan import Load, LoadPlan, Target
+from service.cli.load_prompts import Length
 from service.cli.load_report import LevelReport
 from tests.bench.served import served
 
@@ -49,19 +51,18 @@ def level_of(
     Without guesses, which make the text decide how fast it comes.
     """
     plan = LoadPlan(
-        url=url,
-        model=None,
-        concurrency=(streams,),
+        loads=(Load("concurrency", streams),),
         requests=streams,
-        prompt_tokens=prompt,
-        output_tokens=answer,
+        prompt_tokens=Length(prompt, prompt),
+        output_tokens=Length(answer, answer),
         seed=seed,
         warmup=0,
         timeout_s=TIMEOUT_S,
         tane_fields={} if guesses else {"speculation": "off"},
     )
     started, cpu = time.perf_counter(), time.process_time()
-    (level,) = asyncio.run(run_load(plan, lambda: None)).levels
+    (report,) = asyncio.run(run_load([Target(url)], plan, lambda: None))
+    (level,) = report.levels
     if level.errors:
         raise RuntimeError(f"requests failed under load: {level.errors}")
     return level, (time.process_time() - cpu) / (time.perf_counter() - started)

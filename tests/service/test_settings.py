@@ -48,6 +48,10 @@ def test_an_unknown_variable_is_refused() -> None:
     assert ("TANE_COLOUR is no option",) == problems_of({"TANE_COLOUR": "red"})
 
 
+def test_the_key_that_commands_send_to_servers_is_no_option_of_ours() -> None:
+    assert Settings.load({}, {}) == Settings.load({"TANE_API_KEY": "s3cret"}, {})
+
+
 def test_a_misspelt_variable_is_answered_with_the_nearest() -> None:
     assert ("TANE_PROT is no option; did you mean TANE_PORT?",) == problems_of({"TANE_PROT": "1"})
 

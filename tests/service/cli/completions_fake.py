@@ -1,4 +1,4 @@
-"""A scripted server of /v1/completions, as an ASGI application."""
+"""A scripted server of /v1/completions, and of /generate with sessions, as an ASGI application."""
 
 import asyncio
 import json
@@ -20,6 +20,16 @@ def usage(prompt_tokens: int, completion_tokens: int) -> bytes:
 
 
 DONE = b"data: [DONE]\n\n"
+
+
+def turn(prompt_tokens: int, cached_tokens: int) -> tuple[bytes, ...]:
+    """A stream of /generate of two tokens."""
+    pieces = [{"index": 0, "text": text, "token_ids": [5]} for text in "ab"]
+    counts = {"prompt_tokens": prompt_tokens, "generated_tokens": 2, "cached_tokens": cached_tokens}
+    whole = {"text": "ab", "token_ids": [5, 5], "usage": counts}
+    return (*(b"data: " + json.dumps(each).encode() + b"\n\n" for each in (*pieces, whole)), DONE)
+
+
 PLAIN = (chunk("a"), chunk("b"), chunk("c"), usage(7, 3), DONE)
 
 
@@ -31,8 +41,14 @@ class CompletionsFake:
     """What else it answers: JSON by path. Any other path is 404."""
     stream: tuple[bytes, ...] = PLAIN
     scripts: deque[tuple[int, tuple[bytes, ...]]] = field(default_factory=deque)
+    refuses_listing: bool = False
+    """Whether /v1/models wants another key."""
     delay_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    """Method and path of every request."""
+    keys: set[str | None] = field(default_factory=set)
+    """What stood in the header `authorization`."""
     ports: list[int] = field(default_factory=list)
     """The client's port of each completion."""
     running: int = 0
@@ -40,9 +56,13 @@ class CompletionsFake:
 
     async def __call__(self, scope: dict[str, Any], receive: Callable[[], Any], send: Send) -> None:
         path = scope["path"]
-        if path in self.paths:
+        self.requests.append((scope["method"], path))
+        self.keys.add(next((value.decode() for name, value in scope["headers"] if name == b"authorization"), None))
+        if self.refuses_listing and path == "/v1/models":
+            await self._send(send, 401, (b"{}",))
+        elif path in self.paths:
             await self._send(send, 200, (json.dumps(self.paths[path]).encode(),))
-        elif path == "/v1/completions":
+        elif path in ("/v1/completions", "/generate"):
             self.ports.append(scope["client"][1])
             self.bodies.append(json.loads(await self._body(receive)))
             await self._complete(send)
