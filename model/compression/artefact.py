@@ -15,10 +15,11 @@ from typing import Any
 from model.compression.stored import StoredWeights
 from model.loading.checkpoint import Checkpoint
 from model.loading.cursor import shown
-from model.loading.gguf import Description, llama_shapes, load_description
+from model.loading.gguf import Description, load_description
 from model.loading.gguf_vocabulary import MAX_NAME_BYTES
 from model.loading.model_file import ModelFile
 from model.loading.safetensors import parsed_json, read_safetensors
+from model.loading.shapes import decoder_shapes
 from model.loading.tensor import StoredTensor
 
 MANIFEST = "tane.json"
@@ -105,7 +106,7 @@ def _check_config(file: ModelFile, stated: dict[str, Any], said: Description) ->
 def _tensors(
     file: ModelFile, described: dict[str, Any], weights: StoredWeights, said: Description
 ) -> dict[str, StoredTensor]:
-    shapes = llama_shapes(said.config)
+    shapes = decoder_shapes(said.config)
     for name in described:
         if name not in shapes:
             raise file.error(f"tensor {shown(name)} is not implemented: no plain Llama has it")

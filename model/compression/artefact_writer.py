@@ -18,10 +18,10 @@ from model.compression.stored import Described, StoredWeights, Weights, describe
 from model.config import ModelConfig
 from model.loading.checkpoint import Checkpoint, ModelFileError
 from model.loading.durable import sync_folder
-from model.loading.gguf import llama_shapes
 from model.loading.gguf_file import write_gguf_file
 from model.loading.model_file import ModelFile
 from model.loading.safetensors import Block, Entry, Safetensors, parsed_json, read_safetensors, write_safetensors
+from model.loading.shapes import decoder_shapes
 from model.loading.tensor import StoredTensor
 
 PARTIAL = ".partial"
@@ -134,7 +134,7 @@ class ArtefactWriter:
 
     def _parts(self, config: ModelConfig) -> dict[str, Described]:
         """Every part checked, and none kept open: a model may have more of them than a process may open files."""
-        shapes = llama_shapes(config)
+        shapes = decoder_shapes(config)
         done = self.done()
         for name in sorted(done - shapes.keys()):
             raise ModelFileError(f"tensor {name} is no part of the model", path=self.partial)

@@ -21,15 +21,15 @@ from model.loading.tensor import StoredTensor
 from model.ops.torch_ops import TorchOps
 from model.transformer import LayerWeights, load_layer, run_layer
 
-Input = Literal["query_key_value", "attention_output", "gate_up", "down"]
+Input = Literal["query_key_value", "attention_output", "upward", "down"]
 """What is read in a layer, named after the stacked matrix that reads it."""
 INPUT_OF: Mapping[str, Input] = {
     "query": "query_key_value",
     "key": "query_key_value",
     "value": "query_key_value",
     "attention_output": "attention_output",
-    "gate": "gate_up",
-    "up": "gate_up",
+    "gate": "upward",
+    "up": "upward",
     "down": "down",
 }
 """For each matrix of a layer what it reads."""
@@ -88,7 +88,7 @@ class HiddenStates:
         count, length, _ = self.states.shape
         at_once = max(ROWS_AT_ONCE // length, 1)
         ops = _WatchedOps(dataclasses.replace(config, layer_count=1), at_once * pages_for(length))
-        weights = load_layer(ops, layer)
+        weights = load_layer(ops, config.family.gate, layer)
         if on_input is not None:
             ops.watch(weights, on_input)
         for first in range(0, count, at_once):
@@ -103,7 +103,7 @@ class _WatchedOps(TorchOps):
     _on_input: OnInput
 
     def watch(self, layer: LayerWeights[Tensor, Tensor], on_input: OnInput) -> None:
-        self._names = {id(getattr(layer, name)): name for name in get_args(Input)}
+        self._names = {id(getattr(layer, name).matrix): name for name in get_args(Input)}
         self._on_input = on_input
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from model.compression.recipe import Recipe, RecipeError
 from model.compression.selection import Pattern, smallest
 from model.config import ModelConfig
 from model.loading.checkpoint import Checkpoint, layer_prefix
-from model.loading.gguf import llama_shapes
+from model.loading.shapes import decoder_shapes
 
 OnStep = Callable[[], None]
 Windows = Sequence[Sequence[int]]
@@ -30,7 +30,7 @@ def check_fits(recipe: Recipe, config: ModelConfig) -> ModelConfig:
     """The shape of the model that the recipe leaves. Raises RecipeError when it does not fit a model of this shape."""
     try:
         after = shrunk(config, recipe)
-        shapes = llama_shapes(after)
+        shapes = decoder_shapes(after)
         for name in INPUT_OF:
             _check_columns(recipe, shapes[layer_prefix(0) + name][1])
     except ValueError as error:
@@ -143,7 +143,7 @@ class _Work:
 
     def _written(self, index: int) -> Layer:
         prefix = layer_prefix(index)
-        names = (name for name in llama_shapes(self._after) if name.startswith(prefix))
+        names = (name for name in decoder_shapes(self._after) if name.startswith(prefix))
         return {name.removeprefix(prefix): self._writer.tensor(name) for name in names}
 
     def _fresh_text(self) -> HiddenStates:

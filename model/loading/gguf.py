@@ -25,10 +25,10 @@ from model.loading.gguf_vocabulary import MAX_NAME_BYTES, read_chat_template, re
 from model.loading.hub import PUBLISHED_MODELS
 from model.loading.model_file import CHUNK_BYTES, ModelFile
 from model.loading.names import gguf_name, name_from_gguf
+from model.loading.shapes import decoder_shapes
 from model.loading.tensor import StoredTensor
 
 ROPE_FACTORS = "rope_freqs.weight"
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 def load_gguf(path: Path) -> Checkpoint:
@@ -39,7 +39,7 @@ def load_gguf(path: Path) -> Checkpoint:
     file = ModelFile(path)
     header = read_header(file)
     said = read_description(file, header.metadata)
-    _check_tensors(file, header.tensors, llama_shapes(said.config))
+    _check_tensors(file, header.tensors, decoder_shapes(said.config))
     for info in header.tensors.values():
         _check_finite(file, info)
     config = _with_scaling(file, said.config, header.tensors.get(ROPE_FACTORS))
@@ -98,29 +98,7 @@ def load_description(path: Path) -> tuple[ModelFile, Description]:
     return file, replace(said, config=_with_scaling(file, said.config, header.tensors.get(ROPE_FACTORS)))
 
 
-def llama_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor that a Llama may have, by our names."""
-    width, ff = config.width, config.feed_forward_width
-    layer = {
-        "attention_norm": (width,),
-        "query": (config.query_width, width),
-        "key": (config.kv_width, width),
-        "value": (config.kv_width, width),
-        "attention_output": (width, config.query_width),
-        "feed_forward_norm": (width,),
-        "gate": (ff, width),
-        "up": (ff, width),
-        "down": (width, ff),
-    }
-    return {
-        "embedding": (config.vocabulary_size, width),
-        "output_norm": (width,),
-        "head": (config.vocabulary_size, width),
-        **{f"layers.{i}.{part}": shape for i in range(config.layer_count) for part, shape in layer.items()},
-    }
-
-
-def _check_tensors(file: ModelFile, infos: Mapping[str, TensorInfo], shapes: Shapes) -> None:
+def _check_tensors(file: ModelFile, infos: Mapping[str, TensorInfo], shapes: Mapping[str, tuple[int, ...]]) -> None:
     for info in infos.values():
         if info.name == ROPE_FACTORS:
             continue

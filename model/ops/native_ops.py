@@ -130,10 +130,10 @@ class NativeOps:
         """The weights that a matrix stands for in the native memory, [outputs, inputs]."""
         return self._native.unpack(matrix.index, 0, matrix.outputs)
 
-    def vector(self, part: StoredTensor) -> Vector:
-        return Vector(self._native.add_vector(np.ascontiguousarray(part.dequantised())))
+    def vector(self, *parts: StoredTensor) -> Vector:
+        return Vector(self._native.add_vector(np.concatenate([part.dequantised() for part in parts])))
 
-    def embed(self, table: Matrix) -> Recorded:
+    def embed(self, table: Matrix, scale: float = 1.0) -> Recorded:
         return self._recording.add("embed", self._native.inputs_of(table.index), matrix=table.index)
 
     def rms_norm(self, x: Recorded, gain: Vector, epsilon: float) -> Recorded:

@@ -27,29 +27,50 @@ class OpSet(Protocol[Array, Matrix, Vector]):
     def matrix(self, *parts: StoredTensor) -> Matrix:
         """A weight matrix [outputs, inputs]; several parts are stacked along the outputs."""
 
-    def vector(self, part: StoredTensor) -> Vector:
-        """A gain vector [width]."""
+    def vector(self, *parts: StoredTensor) -> Vector:
+        """A gain or a bias [width]; several parts are joined."""
 
-    def embed(self, table: Matrix) -> Array:
-        """The table's rows for the token ids of the batch."""
+    def embed(self, table: Matrix, scale: float = 1.0) -> Array:
+        """The table's rows for the token ids of the batch, times `scale`."""
+
+    def embed_positions(self, table: Matrix) -> Array:
+        """The table's rows for the positions of the batch's rows."""
 
     def rms_norm(self, x: Array, gain: Vector, epsilon: float) -> Array:
         """x / sqrt(mean(x²) + ε) · gain, row by row."""
 
+    def layer_norm(self, x: Array, gain: Vector, bias: Vector, epsilon: float) -> Array:
+        """(x − mean(x)) / sqrt(variance(x) + ε) · gain + bias, row by row (Ba et al. 2016)."""
+
+    def head_norm(self, x: Array, gain: Vector, epsilon: float) -> Array:
+        """`rms_norm` of each head of each row: of consecutive columns, as many as the gain has."""
+
     def linear(self, x: Array, weight: Matrix) -> Array:
         """x · weightᵀ: [rows, inputs] → [rows, outputs]."""
+
+    def add_bias(self, x: Array, bias: Vector) -> Array:
+        """x + bias, row by row."""
 
     def split(self, x: Array, widths: tuple[int, ...]) -> tuple[Array, ...]:
         """Cut the columns of x into pieces of these widths."""
 
     def store(self, layer: int, keys: Array, values: Array) -> None:
-        """Rotate the keys by their rows' positions and write keys and values into the rows' pages."""
+        """Rotate the keys by their rows' positions, where the layer rotates, and write keys and values into pages."""
 
     def attend(self, layer: int, queries: Array) -> Array:
-        """Rotate the queries and attend causally over the pages: row at position t sees positions 0 … t."""
+        """Rotate the queries likewise and attend causally over the pages.
+
+        The row at position t sees 0 … t, or what the layer's window leaves of them.
+        """
 
     def silu_multiply(self, gate: Array, up: Array) -> Array:
         """gate · sigmoid(gate) · up."""
+
+    def gelu_multiply(self, gate: Array, up: Array) -> Array:
+        """gelu(gate) · up."""
+
+    def gelu(self, x: Array) -> Array:
+        """x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2 (Hendrycks and Gimpel 2016)."""
 
     def add(self, x: Array, y: Array) -> Array: ...
 

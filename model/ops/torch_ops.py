@@ -8,6 +8,7 @@ Always: the caller's threads and torch's global state are left alone.
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -42,7 +43,12 @@ class TorchOps:
         self._head_width = config.head_width
         shape = (config.layer_count, 2, config.kv_head_count, self._layout.position_count, config.head_width)
         self._storage = torch.zeros(shape, dtype=dtype, device=self._layout.device)
-        self._frequencies = inverse_frequencies(config).to(self._layout.device)
+        self._ropes = [config.rope_of(layer) for layer in range(config.layer_count)]
+        self._frequencies = {
+            rope: inverse_frequencies(config.head_width, *rope).to(self._layout.device) for rope in self._ropes if rope
+        }
+        self._windows = [config.window_of(layer) for layer in range(config.layer_count)]
+        self._scale = config.attention_scale
         self._has_groups = config.head_count != config.kv_head_count
         has_onednn = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
         self._is_for_onednn = has_onednn and dtype == torch.float32 and self._layout.device.type == "cpu"
@@ -66,14 +72,25 @@ class TorchOps:
             first += part.shape[0]
         return stacked.to(self._layout.device)
 
-    def vector(self, part: StoredTensor) -> Tensor:
-        return torch.tensor(part.dequantised(), dtype=self._layout.dtype, device=self._layout.device)
+    def vector(self, *parts: StoredTensor) -> Tensor:
+        joined = np.concatenate([part.dequantised() for part in parts])
+        return torch.tensor(joined, dtype=self._layout.dtype, device=self._layout.device)
 
-    def embed(self, table: Tensor) -> Tensor:
-        return table.index_select(0, self._step.token_ids)
+    def embed(self, table: Tensor, scale: float = 1.0) -> Tensor:
+        rows = table.index_select(0, self._step.token_ids)
+        return rows if scale == 1.0 else rows * scale
+
+    def embed_positions(self, table: Tensor) -> Tensor:
+        return table.index_select(0, self._step.positions)
 
     def rms_norm(self, x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
         return functional.rms_norm(x, gain.shape, gain, epsilon)
+
+    def layer_norm(self, x: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+        return functional.layer_norm(x, gain.shape, gain, bias, epsilon)
+
+    def head_norm(self, x: Tensor, gain: Tensor, epsilon: float) -> Tensor:
+        return functional.rms_norm(self._by_heads(x), gain.shape, gain, epsilon).flatten(1)
 
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         if not self._is_for_onednn:
@@ -82,19 +99,28 @@ class TorchOps:
             return _few_rows_linear(x, weight)
         return functional.linear(x.to_mkldnn(), weight).to_dense()
 
+    def add_bias(self, x: Tensor, bias: Tensor) -> Tensor:
+        return x + bias
+
     def split(self, x: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, ...]:
         return torch.split_with_sizes(x, widths, dim=-1)
 
     def store(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        self._storage[layer].index_copy_(2, self._step.written, self._written(keys, values).transpose(1, 2))
+        self._storage[layer].index_copy_(2, self._step.written, self._written(layer, keys, values).transpose(1, 2))
 
     def attend(self, layer: int, queries: Tensor) -> Tensor:
-        rotated = self._rotated(queries)
+        rotated = self._rotated(layer, queries)
         attended = [self._attend_span(layer, rotated[span.rows], span) for span in self._step.spans]
         return attended[0] if len(attended) == 1 else torch.cat(attended)
 
     def silu_multiply(self, gate: Tensor, up: Tensor) -> Tensor:
         return functional.silu(gate).mul_(up)
+
+    def gelu_multiply(self, gate: Tensor, up: Tensor) -> Tensor:
+        return self.gelu(gate).mul_(up)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        return functional.gelu(x, approximate="tanh")
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
@@ -124,26 +150,35 @@ class TorchOps:
         pages = self.pages[..., : copy.positions, :]
         pages[:, :, :, copy.target] = pages[:, :, :, copy.source]
 
-    def _written(self, keys: Tensor, values: Tensor) -> Tensor:
+    def _written(self, layer: int, keys: Tensor, values: Tensor) -> Tensor:
         """What pages hold of keys and values: [2, rows, kv heads, head width]."""
-        return torch.stack((self._rotated(keys), self._by_heads(values)))
+        return torch.stack((self._rotated(layer, keys), self._by_heads(values)))
 
     def _by_heads(self, x: Tensor) -> Tensor:
         """[rows, heads · head width] → [rows, heads, head width]."""
         return x.view(len(x), -1, self._head_width)
 
-    def _rotated(self, x: Tensor) -> Tensor:
-        """x by heads, element i of each turned together with element i + half by its row's angles."""
-        heads = self._by_heads(x)
+    def _rotated(self, layer: int, x: Tensor) -> Tensor:
+        """x by heads, element i of each turned together with element i + half by its row's angles, if by any."""
+        heads, rope = self._by_heads(x), self._ropes[layer]
+        if rope is None:
+            return heads
         swapped = heads.roll(self._head_width // 2, -1)
-        return torch.addcmul(heads * self._step.cosines, swapped, self._step.sines)
+        cosines, sines = self._step.turns[rope]
+        return torch.addcmul(heads * cosines, swapped, sines)
 
     def _attend_span(self, layer: int, queries: Tensor, span: Span) -> Tensor:
         """Rotated queries [rows, heads, head width] → [rows, heads · head width]."""
         keys, values = self._context(layer, span)
+        window = self._windows[layer]
         by_sequence = queries.view(span.sequence_count, -1, *queries.shape[1:]).transpose(1, 2)
         attended = functional.scaled_dot_product_attention(
-            by_sequence, keys, values, attn_mask=span.mask, enable_gqa=self._has_groups
+            by_sequence,
+            keys,
+            values,
+            attn_mask=span.mask if window is None else span.windowed(window.width, self._layout),
+            scale=self._scale,
+            enable_gqa=self._has_groups,
         )
         return attended.transpose(1, 2).reshape(len(queries), -1)
 

@@ -41,8 +41,8 @@ class SimulatedOps(TorchOps):
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return super().linear(rounded(x, GROUP), weight)
 
-    def _written(self, keys: Tensor, values: Tensor) -> Tensor:
-        return rounded(super()._written(keys, values), self._head_width)
+    def _written(self, layer: int, keys: Tensor, values: Tensor) -> Tensor:
+        return rounded(super()._written(layer, keys, values), self._head_width)
 
 
 def rounded(x: Tensor, group: int) -> Tensor:

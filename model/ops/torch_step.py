@@ -6,7 +6,7 @@ Always: a position that no row of the call may see is masked, and it is never on
 padding of short contexts reads the page after the last, which stays zero, so no stray NaN meets a result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -14,11 +14,15 @@ import torch
 from torch import Tensor
 
 from model.batch import Batch, Segment
-from model.config import ModelConfig
+from model.config import RopeScaling
 from model.kv_cache import PAGE_SIZE, pages_for
 
 LONG_CONTEXT = 512
 """Past this many positions, a call of its own on pages that lie in a row costs less than a padded copy of them."""
+
+
+Rope = tuple[float, RopeScaling | None]
+"""Base and scaling of rotary positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +50,44 @@ class Span:
     """Positions that the call reads of each sequence: the longest context among them."""
     positions: slice | Tensor
     """Those positions in a layer's storage: a run of every head, or indices of heads and positions, flattened."""
+    starts: tuple[int, ...]
+    """Position of the first row of each sequence."""
     mask: Tensor | None
     """0 where a row sees a position, −∞ elsewhere: [sequences, 1, rows, context]; None when all see all."""
+
+    def windowed(self, width: int, layout: Layout) -> Tensor | None:
+        """The mask of rows that see no more than `width` positions, their own among them."""
+        if self.context <= width:
+            return self.mask
+        row_count = (self.rows.stop - self.rows.start) // self.sequence_count
+        own = _tensor(self.starts, layout)[:, None, None, None] + torch.arange(row_count, device=layout.device)[:, None]
+        positions = torch.arange(self.context, device=layout.device)
+        return _masked((positions <= own) & (positions > own - width), layout)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One batch as tensors. Rotary angles are [rows, 1, head width]; the sines of the first half are negated."""
+    """One batch as tensors."""
 
     token_ids: Tensor
+    positions: Tensor
     written: Tensor
     """Where each row's keys and values go among the positions of a layer."""
-    cosines: Tensor
-    sines: Tensor
+    turns: Mapping[Rope, tuple[Tensor, Tensor]]
+    """Cosines and sines of the rotary angles, [rows, 1, head width] each; the sines of the first half are negated."""
     asked: Tensor | None
     """Which rows' logits are wanted, in the batch's order; None when it is every row, as they stand."""
     spans: tuple[Span, ...]
 
 
-def inverse_frequencies(config: ModelConfig) -> Tensor:
+def inverse_frequencies(head_width: int, base: float, scaling: RopeScaling | None) -> Tensor:
     """Rotary angle per position of each pair of a head, [head width / 2] in float32 (Su et al. 2021).
 
     Rounded in float32 operation by operation as the published implementation is, so that float64 logits agree
     with it; Llama 3's scaling too.
     """
-    exponents = torch.arange(0, config.head_width, 2, dtype=torch.float32) / config.head_width
-    frequencies = 1.0 / config.rope_base**exponents
-    scaling = config.rope_scaling
+    exponents = torch.arange(0, head_width, 2, dtype=torch.float32) / head_width
+    frequencies = 1.0 / base**exponents
     if scaling is None:
         return frequencies
     wave_lengths = 2 * torch.pi / frequencies
@@ -84,21 +99,25 @@ def inverse_frequencies(config: ModelConfig) -> Tensor:
     return torch.where(is_long, frequencies / scaling.factor, torch.where(is_short, frequencies, between))
 
 
-def build_step(batch: Batch, layout: Layout, frequencies: Tensor) -> Step:
+def build_step(batch: Batch, layout: Layout, frequencies: Mapping[Rope, Tensor]) -> Step:
     """Order the rows of a batch and find their places; `frequencies` lie on the layout's device."""
     groups = _attention_groups(batch.segments)
     segments = [batch.segments[index] for group in groups for index in group]
     positions = _tensor([segment.start + i for segment in segments for i in range(len(segment.token_ids))], layout)
-    angles = positions[:, None, None].float() * frequencies
-    sines = angles.sin()
     return Step(
         token_ids=_tensor([token for segment in segments for token in segment.token_ids], layout),
+        positions=positions,
         written=_tensor([place for segment in segments for place in _written_places(segment)], layout),
-        cosines=angles.cos().repeat(1, 1, 2).to(layout.dtype),
-        sines=torch.cat((-sines, sines), dim=-1).to(layout.dtype),
+        turns={rope: _turns(positions, each, layout) for rope, each in frequencies.items()},
         asked=_asked(batch, [index for group in groups for index in group], layout),
         spans=_spans([[batch.segments[index] for index in group] for group in groups], layout),
     )
+
+
+def _turns(positions: Tensor, frequencies: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    angles = positions[:, None, None].float() * frequencies
+    sines = angles.sin()
+    return angles.cos().repeat(1, 1, 2).to(layout.dtype), torch.cat((-sines, sines), dim=-1).to(layout.dtype)
 
 
 def _attention_groups(segments: Sequence[Segment]) -> list[list[int]]:
@@ -153,7 +172,8 @@ def _span(group: list[Segment], rows: slice, layout: Layout) -> Span:
         places = slice(pages[0] * PAGE_SIZE, pages[0] * PAGE_SIZE + context)
     else:
         places = _gathered_places(group, context, layout)
-    return Span(rows, len(group), context, places, _mask(group, context, layout))
+    starts = tuple(segment.start for segment in group)
+    return Span(rows, len(group), context, places, starts, _mask(group, context, layout))
 
 
 def _gathered_places(group: list[Segment], context: int, layout: Layout) -> Tensor:
@@ -178,6 +198,10 @@ def _mask(group: list[Segment], context: int, layout: Layout) -> Tensor | None:
     if all(counts == range(context, context + 1) for counts in seen):
         return None
     is_seen = torch.arange(context, device=layout.device) < _tensor(seen, layout)[:, None, :, None]
+    return _masked(is_seen, layout)
+
+
+def _masked(is_seen: Tensor, layout: Layout) -> Tensor:
     return torch.zeros(is_seen.shape, dtype=layout.dtype, device=layout.device).masked_fill_(~is_seen, -torch.inf)
 
 

@@ -162,15 +162,16 @@ def test_float32_logits_are_near_those_of_float64() -> None:
 
 
 def test_rotary_frequencies_fall_from_one_by_equal_ratios() -> None:
-    frequencies = inverse_frequencies(config_of(TinyShape(head_width=16, rope_base=10000.0)))
+    frequencies = inverse_frequencies(16, 10000.0, None)
 
     expected = [10000.0 ** (-i / 8) for i in range(8)]
     np.testing.assert_allclose(frequencies.numpy(), expected, rtol=1e-6)
 
 
 def test_rotary_frequencies_are_stretched_as_llama_3_does() -> None:
-    plain = inverse_frequencies(config_of(TinyShape(head_width=32, rope_base=50000.0)))
-    stretched = inverse_frequencies(config_of(TinyShape(head_width=32, rope_base=50000.0, rope_factor=8.0)))
+    plain = inverse_frequencies(32, 50000.0, None)
+    config = config_of(TinyShape(head_width=32, rope_base=50000.0, rope_factor=8.0))
+    stretched = inverse_frequencies(32, 50000.0, config.rope_scaling)
 
     np.testing.assert_allclose((plain / stretched).numpy(), llama_3_factors(32, 50000.0, 8.0), rtol=1e-5)
 

@@ -94,11 +94,29 @@ class NamingOps:
         self.loaded.append(tuple(part.name for part in parts))
         return "+".join(part.name for part in parts)
 
-    def vector(self, part: StoredTensor) -> str:
-        return self.matrix(part)
+    def vector(self, *parts: StoredTensor) -> str:
+        return self.matrix(*parts)
 
-    def embed(self, table: str) -> str:
-        return self._call(f"embed {table}")
+    def embed(self, table: str, scale: float = 1.0) -> str:
+        return self._call(f"embed {table}" if scale == 1.0 else f"embed {table} {scale}")
+
+    def embed_positions(self, table: str) -> str:
+        return self._call(f"embed_positions {table}")
+
+    def layer_norm(self, x: str, gain: str, bias: str, epsilon: float) -> str:
+        return self._call(f"layer_norm {x} {gain} {bias}")
+
+    def head_norm(self, x: str, gain: str, epsilon: float) -> str:
+        return self._call(f"head_norm {x} {gain}")
+
+    def add_bias(self, x: str, bias: str) -> str:
+        return self._call(f"add_bias {x} {bias}")
+
+    def gelu_multiply(self, gate: str, up: str) -> str:
+        return self._call(f"gelu_multiply {gate} {up}")
+
+    def gelu(self, x: str) -> str:
+        return self._call(f"gelu {x}")
 
     def rms_norm(self, x: str, gain: str, epsilon: float) -> str:
         return self._call(f"rms_norm {x} {gain}")

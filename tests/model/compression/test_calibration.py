@@ -64,7 +64,7 @@ def test_each_matrix_reads_inputs_of_its_width(source: Checkpoint) -> None:
     widths = {
         "query_key_value": config.width,
         "attention_output": config.query_width,
-        "gate_up": config.width,
+        "upward": config.width,
         "down": config.feed_forward_width,
     }
 
