@@ -35,12 +35,16 @@ TOKENIZER_READ = frozenset(
     for key in (
         "chat_template",
         "ggml.add_bos_token",
+        "ggml.add_space_prefix",
         "ggml.bos_token_id",
         "ggml.eos_token_id",
+        "ggml.eom_token_id",
         "ggml.eot_token_id",
+        "ggml.ignore_merges",
         "ggml.merges",
         "ggml.model",
         "ggml.pre",
+        "ggml.scores",
         "ggml.token_type",
         "ggml.tokens",
     )
@@ -51,8 +55,6 @@ INERT = frozenset(
         # Named templates beside the default one, and the same vocabulary in another form.
         "tokenizer.chat_templates",
         "tokenizer.huggingface.json",
-        # Scores rank the pieces of a SentencePiece vocabulary; byte-level BPE ranks by merges.
-        "tokenizer.ggml.scores",
         "tokenizer.ggml.token_type_count",
     )
 )
@@ -76,7 +78,6 @@ NEUTRAL: dict[str, bool | int | float | str] = {
     "split.count": 1,
     "tokenizer.ggml.add_eos_token": False,
     "tokenizer.ggml.add_sep_token": False,
-    "tokenizer.ggml.add_space_prefix": False,
     "tokenizer.ggml.remove_extra_whitespaces": False,
 }
 """Keys that are not implemented, with the one value at which they change nothing."""
