@@ -120,7 +120,8 @@ def cleaned(text: str) -> str:
 def windows(corpus: Corpus, encode: Encode, *, width: int, count: int, prefix: Sequence[int] = ()) -> list[Window]:
     """The first windows of all documents, then their second ones, until there are `count`.
 
-    Each begins with `prefix`, which counts towards its width: the ids with which the model's texts begin. What is left at the end of a document is dropped. Raises CorpusError when there are fewer.
+    Each begins with `prefix`, which counts towards its width: the ids with which the model's texts begin. What is left
+    at the end of a document is dropped. Raises CorpusError when there are fewer.
     """
     by_document = [list(_cut(document.name, encode(document.text), width, prefix)) for document in corpus.documents]
     rounds = (window for round in zip_longest(*by_document) for window in round if window is not None)
