@@ -190,8 +190,10 @@ def entering(
 
 
 def _make_place(source: Path, target: Path) -> None:
+    if target.exists():
+        return
     if source.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True)
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.touch()
