@@ -56,7 +56,7 @@ promtool: $(BIN)/promtool  ## bring promtool, which checks the alerts: that of t
 $(BIN)/promtool: | $(BIN)/python
 	@if found=$$(command -v promtool); then ln -sf "$$found" $@; else \
 		work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cd "$$work" && \
-		apt-get download -qq prometheus && dpkg-deb --extract prometheus_*.deb . && \
+		apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg-deb --extract prometheus_*.deb . && \
 		install usr/bin/promtool $(abspath $@); fi
 
 sanitize:  ## the kernels' C++ tests under address, undefined-behaviour and thread sanitizers
