@@ -7,7 +7,7 @@ PORT ?= 8000
 BIN := $(VENV)/bin
 BUILD_INPUTS := pyproject.toml CMakeLists.txt service/__init__.py $(wildcard model/native/*.cpp model/native/*.hpp)
 
-.PHONY: help setup serve test check lint sanitize format clean
+.PHONY: help setup serve test check lint promtool sanitize format clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -50,6 +50,14 @@ lint: $(VENV)/.dev  ## format, lint and types, without tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/hadolint Dockerfile
+
+promtool: $(BIN)/promtool  ## bring promtool, which checks the alerts: that of this machine, or Debian's
+
+$(BIN)/promtool: | $(BIN)/python
+	@if found=$$(command -v promtool); then ln -sf "$$found" $@; else \
+		work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cd "$$work" && \
+		apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg-deb --extract prometheus_*.deb . && \
+		install usr/bin/promtool $(abspath $@); fi
 
 sanitize:  ## the kernels' C++ tests under address, undefined-behaviour and thread sanitizers
 	tests/native/run.sh asan

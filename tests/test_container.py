@@ -4,39 +4,26 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from service.settings import Settings
+from tests.container.dockerfile import pairs, read_stages
 from tests.serving import serving
+from tests.source_files import ROOT
 
-ROOT = Path(__file__).parents[1]
 HADOLINT = Path(sys.executable).parent / "hadolint"
-
-Instruction = tuple[str, str]
-
-
-def stages() -> list[list[Instruction]]:
-    """The instructions of each stage, in order: continued lines joined, comments left out."""
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    lines = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
-    found: list[list[Instruction]] = []
-    for line in filter(str.strip, lines):
-        name, _, rest = line.strip().partition(" ")
-        if name == "FROM":
-            found.append([])
-        found[-1].append((name, rest.strip()))
-    return found
 
 
 def values(name: str, stage: int = -1) -> list[str]:
-    return [rest for instruction, rest in stages()[stage] if instruction == name]
+    return [rest for instruction, rest in read_stages()[stage] if instruction == name]
 
 
 def environment(stage: int = -1) -> dict[str, str]:
-    pairs = (pair.partition("=") for line in values("ENV", stage) for pair in line.split())
-    return {name: value.strip('"') for name, _, value in pairs}
+    return {name: value for line in values("ENV", stage) for name, value in pairs(line).items()}
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -45,8 +32,8 @@ def test_hadolint_finds_nothing() -> None:
     assert (0, "") == (answer.returncode, answer.stdout + answer.stderr)
 
 
-def test_the_compiler_stays_in_the_first_of_two_stages() -> None:
-    assert 2 == len(stages())
+def test_the_compiler_stays_in_the_first_of_two_read_stages() -> None:
+    assert 2 == len(read_stages())
     assert "slim" in values("FROM")[0]
     assert ["--from=build /opt/tane /opt/tane"] == values("COPY")
 
@@ -61,11 +48,66 @@ def test_it_runs_as_a_user_without_rights() -> None:
 
 
 def test_the_model_is_pulled_by_the_user_that_reads_it() -> None:
-    names = [f"{name} {rest}" for name, rest in stages()[-1]]
+    names = [f"{name} {rest}" for name, rest in read_stages()[-1]]
     pull = next(index for index, line in enumerate(names) if line.startswith("RUN") and "tane pull" in line)
 
     assert "USER 10001:10001" in names[:pull]
     assert not [line for line in names[pull:] if line.startswith("USER")]
+
+
+def run_in_shell(command: str, **variables: str) -> tuple[int, str]:
+    answer = subprocess.run(
+        ["/bin/sh", "-c", command], env=variables, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return answer.returncode, answer.stdout
+
+
+@pytest.mark.parametrize(("pull", "expected"), [("1", (0, "pull\n")), ("0", (0, "")), ("yes", (1, ""))])
+def test_the_model_may_be_left_out(tmp_path: Path, pull: str, expected: tuple[int, str]) -> None:
+    tane = tmp_path / "tane"
+    tane.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    tane.chmod(0o755)
+
+    assert expected == run_in_shell(values("RUN")[-1], PULL=pull, PATH=str(tmp_path))
+
+
+def requirements(torch: str) -> tuple[int, list[str]]:
+    """What the first stage would install, told by its own command."""
+    program = re.search(r'python (-c ".*?" "\$TORCH") > /requirements.txt', values("RUN", 0)[0])
+    assert program is not None
+    code, output = run_in_shell(f"{sys.executable} {program[1]}", TORCH=torch)
+    return code, output.splitlines()
+
+
+def test_torch_alone_is_left_out_of_what_is_installed() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+
+    assert (0, needed) == requirements("1")
+    assert (0, [each for each in needed if not each.startswith("torch")]) == requirements("0")
+    assert (1, []) == requirements("perhaps")
+
+
+def test_no_argument_of_the_build_is_taken_for_an_option_of_the_server() -> None:
+    names = [name for stage in (0, 1) for line in values("ARG", stage) for name in pairs(line)]
+
+    assert {"TORCH", "PULL"} < set(names)
+    assert [] == [name for name in names if name.startswith("TANE_")]
+
+
+def test_the_variables_are_options_of_the_server() -> None:
+    settings = Settings.load(environment(), {})
+
+    assert ("0.0.0.0", 8000, Path("/models")) == (settings.host, settings.port, settings.models_folder)
+
+
+def test_nothing_is_written_beside_the_code_or_in_a_home_that_cannot_be() -> None:
+    found = environment()
+
+    assert ("1", "1", "/tmp") == (found["PYTHONDONTWRITEBYTECODE"], found["PIP_NO_CACHE_DIR"], found["HOME"])
+
+
+def test_it_is_stopped_by_the_signal_that_drains() -> None:
+    assert ["SIGTERM"] == values("STOPSIGNAL")
 
 
 def test_it_listens_on_every_address_inside() -> None:

@@ -7,7 +7,14 @@ import pytest
 
 from tests.source_files import ROOT
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/studies.md")
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/architecture.md",
+    "docs/studies.md",
+    "docs/operating.md",
+)
 PLACE = re.compile(r"`((?:\.ci|deploy|docs|model|service|tests)/[\w./]*)(?:::(\w+))?`")
 """A path in the repository, and perhaps a test in it."""
 

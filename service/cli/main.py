@@ -10,7 +10,7 @@ import click
 from service import __version__
 from service.cli.bench import bench
 from service.cli.compress import compress
-from service.cli.console import write_any_character
+from service.cli.console import Failure, write_any_character
 from service.cli.evaluate import evaluate
 from service.cli.export import export
 from service.cli.generate import generate
@@ -22,10 +22,14 @@ from service.cli.study import study
 from service.cli.tokenize import tokenize
 
 INTERRUPTED = 130
+NO_TORCH = (
+    "this needs torch, which is not installed here (a container image has it when built with TORCH=1); "
+    "the native engine needs none"
+)
 
 
 class TaneGroup(click.Group):
-    """A group that ends quietly when interrupted."""
+    """A group that ends quietly when interrupted, and says so where an installation was made without torch."""
 
     def invoke(self, ctx: click.Context) -> Any:
         write_any_character()
@@ -33,6 +37,10 @@ class TaneGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise Failure(NO_TORCH) from error
 
 
 @click.group(cls=TaneGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

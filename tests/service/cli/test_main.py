@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import service
-from service.cli.main import main
+from service.cli.main import NO_TORCH, TaneGroup, main
+from tests.tiny_model import write_tiny_gguf
 
 TANE = Path(sys.executable).parent / "tane"
 
@@ -44,6 +47,23 @@ def test_every_command_with_results_can_print_json(command: str) -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert f"tane, version {service.__version__}\n" == CliRunner().invoke(main, ["--version"]).stdout
+
+
+def test_where_torch_is_left_out_what_needs_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write_tiny_gguf(tmp_path / "tiny.gguf")
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    result = CliRunner().invoke(main, ["generate", "a", "--model", str(model), "--engine", "torch"])
+
+    assert (1, f"Error: {NO_TORCH}\n") == (result.exit_code, result.stderr)
+
+
+def test_any_other_module_that_is_missing_is_a_bug() -> None:
+    group = TaneGroup(
+        "tane", commands={"sing": click.Command("sing", callback=lambda: import_module("no_such_module"))}
+    )
+
+    assert isinstance(CliRunner().invoke(group, ["sing"]).exception, ModuleNotFoundError)
 
 
 def test_an_unknown_command_is_bad_usage() -> None:

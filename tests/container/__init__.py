@@ -1,0 +1,1 @@
+"""The container without a container engine: the Dockerfile read, and its steps run in a root file system."""

@@ -1,0 +1,1 @@
+"""What is deployed around the server: composition, alerts and dashboards."""
