@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 
 from service import sse
+from service.body_readers import read_beside
 from service.context import Served, ServedModel
-from service.exchange import begin_stream, read_beside, whole_answer
+from service.exchange import begin_stream, whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
 from service.model_description import described

@@ -6,8 +6,9 @@ Always: a record's request is admitted, queued and cancelled as any request of `
 
 from fastapi import APIRouter, Request, Response
 
+from service.body_readers import read_beside
 from service.context import Served, Service
-from service.exchange import read_beside, whole_answer
+from service.exchange import whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
 from service.replay_record import RECORD_DEPTH, Record, Replay, read_record, replay_with, within

@@ -9,10 +9,11 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from service import __version__, sse
+from service.body_readers import in_time, read_beside
 from service.context import Served, Service
 from service.domain import Asked, check_token_ids, read_generate, text_errors
 from service.errors import Draining, InvalidField, Overloaded
-from service.exchange import begin_stream, in_time, read_beside, whole_answer
+from service.exchange import begin_stream, whole_answer
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.model_description import described

@@ -22,13 +22,13 @@ from model.loading.model import load_model
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
+from service.body_readers import worker_lock
 from service.constraints import ConstraintCache
 from service.context import Served, ServedModel, Service
 from service.draft_loading import LoadedDraft, OpenModel, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
-from service.exchange import worker_lock
 from service.metrics import Metrics
 from service.model_report import report_on
 from service.op_sets import ChosenOpSet, choose_op_set
