@@ -31,8 +31,8 @@ def grid_of_every_zero(bits: int) -> tuple[GridMatrix, NDArray[np.uint8]]:
 
 def weights_of_every_zero(bits: int) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """A row for each zero point z, from -z to 2^bits - 1 - z times a step that float16 holds."""
-    zeros = np.arange(1 << bits)
-    return (np.arange(1 << bits)[None, :] - zeros[:, None]) * 0.015625, zeros.astype(np.uint8)
+    codes = np.arange(1 << bits, dtype=np.float64)
+    return (codes[None, :] - codes[:, None]) * 0.015625, codes.astype(np.uint8)
 
 
 @pytest.mark.parametrize("bits", BITS)
