@@ -14,10 +14,11 @@ from typing import Any, Protocol
 from starlette.responses import Response
 
 from service import sse
+from service.beside import write_beside
 from service.context import Ticket
 from service.errors import OUR_FAULT, ServiceError, envelope
 from service.request import Delta, Failed, Finished
-from service.responses import failure
+from service.responses import failure, is_long
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -179,12 +180,10 @@ class EventStream(Response):
             while isinstance(event, Delta):
                 await _send_body(send, self._form.delta(event))
                 event = await self._next_event(patience, send)
-        return self._terminal(event)
-
-    def _terminal(self, event: Finished | Failed) -> bytes:
         if isinstance(event, Failed):
             return sse.event(envelope(failure(event), self._request_id))
-        return self._form.finished(event)
+        end = event
+        return await write_beside(lambda: self._form.finished(end), is_long=is_long(end))
 
     async def _next_event(self, patience: Patience, send: Send) -> Delta | Finished | Failed:
         while True:

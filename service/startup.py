@@ -24,7 +24,7 @@ from model.loading.model import load_model
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
-from service.body_readers import worker_lock
+from service.beside import worker_lock
 from service.constraints import ConstraintCache
 from service.context import Served, ServedModel, Service
 from service.draft_loading import LoadedDraft, OpenModel, load_draft

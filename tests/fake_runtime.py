@@ -14,7 +14,7 @@ from model.config import ModelConfig
 from model.decoding.params import TokenLogprob
 from model.loading.checkpoint import GenerationDefaults
 from model.tokenizer import Tokenizer
-from service.body_readers import worker_lock
+from service.beside import worker_lock
 from service.constraints import ConstraintCache
 from service.context import Served, ServedModel, Service
 from service.engine_info import EngineInfo

@@ -16,7 +16,7 @@ from tests.tiny_model import write_tiny_gguf
 CONCURRENCY = (
     "service/runtime.py",
     "service/server.py",
-    "service/body_readers.py",
+    "service/beside.py",
     "service/exchange.py",
     "service/client.py",
     "service/cli/*",
@@ -33,7 +33,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "asyncio": CONCURRENCY,
     "threading": CONCURRENCY,
     "queue": CONCURRENCY,
-    "concurrent": ("service/body_readers.py",),
+    "concurrent": ("service/beside.py",),
     "multiprocessing": (),
     "torch": (
         "model/ops/torch_*.py",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from model.decoding.constraint import CONSTRAINT_VERSION, ConstraintCompiler, ConstraintError, ConstraintSpec
-from service.body_readers import read_beside, worker_lock
+from service.beside import read_beside, worker_lock
 from service.constraints import ConstraintCache
 from service.domain import read_generate
 from service.errors import InvalidField

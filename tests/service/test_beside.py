@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from service import body_readers
-from service.body_readers import read_beside
+from service import beside
+from service.beside import read_beside
 from service.errors import Overloaded
 from tests.service.door import JSON, Client
 
@@ -45,7 +45,7 @@ def test_text_in_escapes_does_not_wait_behind_what_is_compiled(raw: bytes) -> No
 def test_more_bodies_than_may_wait_for_a_thread_are_refused_with_a_time_to_return(
     raw: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_readers, "MAX_WAITING", 3)
+    monkeypatch.setattr(beside, "MAX_WAITING", 3)
     free = threading.Event()
 
     async def run() -> None:
@@ -63,7 +63,7 @@ def test_more_bodies_than_may_wait_for_a_thread_are_refused_with_a_time_to_retur
 
 
 def test_a_body_that_was_refused_or_given_up_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_readers, "MAX_WAITING", 1)
+    monkeypatch.setattr(beside, "MAX_WAITING", 1)
 
     async def run() -> None:
         with pytest.raises(ZeroDivisionError):
@@ -80,7 +80,7 @@ def test_a_body_that_was_refused_or_given_up_leaves_its_place(monkeypatch: pytes
 
 @pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
 def test_such_a_refusal_is_a_503_before_any_stream(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_readers, "MAX_WAITING", 0)
+    monkeypatch.setattr(beside, "MAX_WAITING", 0)
 
     answer = Client().post(route, b'{"stream":true,' + CONSTRAINED[1:], JSON)
 

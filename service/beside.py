@@ -1,6 +1,6 @@
-"""Bodies that arrive in time, and what is made of them beside the event loop.
+"""Bodies that arrive in time, and what is read from them or written down beside the event loop.
 
-Knows how long reading may take; knows nothing of what a body says. For the event loop alone, but for what it calls.
+Knows how long that may take; knows nothing of what a body or an answer says. Called on the event loop alone.
 Always: what takes long keeps no stream waiting, and the bodies that wait for a thread are bounded in number.
 """
 
@@ -25,6 +25,7 @@ BODY_S = 30.0
 """How long a body may take to arrive."""
 
 Read = TypeVar("Read")
+Written = TypeVar("Written")
 
 
 async def in_time(body: Awaitable[bytes]) -> bytes:
@@ -44,6 +45,11 @@ async def read_beside(read: Callable[[bytes], Read], raw: bytes) -> Read:
     if SLOW_FIELDS.search(raw):
         return await _CONSTRAINED.run(read, raw)
     return await _LONG.run(read, raw) if len(raw) > SHORT_BODY_BYTES else read(raw)
+
+
+async def write_beside(write: Callable[[], Written], *, is_long: bool) -> Written:
+    """The value of `write()`, made in a worker thread when it is long. The requests that it answers were admitted."""
+    return await asyncio.get_running_loop().run_in_executor(_WRITERS, write) if is_long else write()
 
 
 def worker_lock() -> AbstractContextManager[object]:
@@ -71,3 +77,4 @@ class _Readers:
 _CONSTRAINED = _Readers(1, "constraints")
 """One thread for all of them: what takes long to compile keeps nobody else waiting and takes one core at most."""
 _LONG = _Readers(4, "bodies")
+_WRITERS = ThreadPoolExecutor(2, thread_name_prefix="answers")
