@@ -91,6 +91,8 @@ class ServedModel:
     constraints: Constraints
     report: ModelReport
     chat_template: ChatTemplate | None = None
+    chat_problem: str | None = None
+    """Why the template that the model has cannot be used."""
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     repeats_bits: bool = True
     """Whether a token has the same bits whatever runs beside it."""

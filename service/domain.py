@@ -172,10 +172,16 @@ def _encode(body: GenerateRequest, model: ServedModel) -> Sequence[int]:
         check_token_ids("prompt_tokens", body.prompt_tokens, model.tokenizer.vocabulary_size)
         return body.prompt_tokens
     if model.chat_template is None:
-        raise InvalidField(
-            "this model has no chat template; send prompt instead", code="no_chat_template", param="messages"
-        )
+        raise _no_chat(model.chat_problem)
     return model.chat_template.encode([Message(turn.role, turn.content) for turn in body.messages or ()])
+
+
+def _no_chat(problem: str | None) -> InvalidField:
+    if problem is None:
+        message, code = "this model has no chat template", "no_chat_template"
+    else:
+        message, code = f"this model's chat template cannot be used: {problem[:MAX_REASON_LENGTH]}", "bad_chat_template"
+    return InvalidField(f"{message}; send prompt instead", code=code, param="messages")
 
 
 def _new_tokens(body: GenerateRequest, prompt_field: str, prompt_length: int, context_length: int, default: int) -> int:

@@ -20,6 +20,8 @@ Knows no web framework. Always: a message names the field, the problem and what 
 
 from typing import Any, ClassVar
 
+OUR_FAULT = "the server failed; this is a bug"
+
 
 class ServiceError(Exception):
     """An answer other than success. `type` groups codes for clients that branch on it."""

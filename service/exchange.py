@@ -1,40 +1,29 @@
 """One accepted request and the client that waits for its answer.
 
-Knows ASGI messages and tickets; knows no JSON. The door's only user of tasks and time-outs.
+Knows ASGI messages and tickets; knows no JSON.
 Always: a client that goes away cancels its request once, whether the answer was whole, streamed or never begun; a
-request whose end was seen is not cancelled.
+request whose end was seen is not cancelled; and a stream that began ends with a terminal event and `[DONE]`.
 """
 
 import asyncio
-import re
-import threading
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
-from typing import Any, Protocol, TypeVar
+from contextlib import ExitStack, closing, suppress
+from typing import Any, Protocol
 
 from starlette.responses import Response
 
 from service import sse
+from service.beside import write_beside
 from service.context import Ticket
-from service.errors import RequestTimeout, envelope
+from service.errors import OUR_FAULT, ServiceError, envelope
 from service.request import Delta, Failed, Finished
-from service.responses import failure
-
-SHORT_BODY_BYTES = 8192
-"""Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
-
-SLOW_FIELDS = re.compile(rb"constraint|response_format|\\u")
-"""Bodies that hold one of these may have a constraint to compile. Names may be escaped."""
-_COMPILING = ThreadPoolExecutor(1, thread_name_prefix="constraints")
-"""One thread for all of them: what takes long to compile keeps nobody else waiting and takes one core at most."""
-
-BODY_S = 30.0
-"""How long a body may take to arrive."""
+from service.responses import failure, is_long
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Read = TypeVar("Read")
+
+logger = logging.getLogger(__name__)
 
 
 class StreamFormat(Protocol):
@@ -43,27 +32,6 @@ class StreamFormat(Protocol):
     def delta(self, delta: Delta) -> bytes: ...
 
     def finished(self, event: Finished) -> bytes: ...
-
-
-async def in_time(body: Awaitable[bytes]) -> bytes:
-    """The body, once it is there. Raises RequestTimeout, and what reading it raises."""
-    try:
-        async with asyncio.timeout(BODY_S):
-            return await body
-    except TimeoutError:
-        raise RequestTimeout(f"the body did not arrive within {BODY_S:g} s") from None
-
-
-async def read_beside(read: Callable[[bytes], Read], raw: bytes) -> Read:
-    """The value of `read(raw)`, made in a worker thread when that may take long."""
-    if SLOW_FIELDS.search(raw):
-        return await asyncio.get_running_loop().run_in_executor(_COMPILING, read, raw)
-    return await asyncio.to_thread(read, raw) if len(raw) > SHORT_BODY_BYTES else read(raw)
-
-
-def worker_lock() -> AbstractContextManager[object]:
-    """A lock for what the worker threads of `read_beside` share."""
-    return threading.Lock()
 
 
 class Exchange:
@@ -169,7 +137,7 @@ class Patience:
 
 
 class EventStream(Response):
-    """A response of events that ends with exactly one terminal event and `[DONE]`."""
+    """A response of events that ends with exactly one terminal event and `[DONE]`, also after a fault of ours."""
 
     def __init__(
         self,
@@ -196,17 +164,26 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            terminal = await self._send_deltas(send)
+        except OSError:
+            raise
+        except Exception:
+            logger.exception("request %s failed in the middle of its stream", self._request_id)
+            terminal = sse.event(envelope(ServiceError(OUR_FAULT), self._request_id))
+        await _send_body(send, terminal + sse.DONE, more=False)
+
+    async def _send_deltas(self, send: Send) -> bytes:
+        """Send everything but the terminal event, which is returned."""
         event: Delta | Finished | Failed = self._first
         with closing(Patience(self._keep_alive_s)) as patience:
             while isinstance(event, Delta):
                 await _send_body(send, self._form.delta(event))
                 event = await self._next_event(patience, send)
-        await _send_body(send, self._terminal(event) + sse.DONE, more=False)
-
-    def _terminal(self, event: Finished | Failed) -> bytes:
         if isinstance(event, Failed):
             return sse.event(envelope(failure(event), self._request_id))
-        return self._form.finished(event)
+        end = event
+        return await write_beside(lambda: self._form.finished(end), is_long=is_long(end))
 
     async def _next_event(self, patience: Patience, send: Send) -> Delta | Finished | Failed:
         while True:

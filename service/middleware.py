@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from service.errors import BadJson, ServiceError, envelope
+from service.errors import OUR_FAULT, BadJson, ServiceError, envelope
 from service.metrics import Metrics
 from service.sse import encode_json
 
@@ -66,7 +66,7 @@ class Door:
             logger.exception("request %s failed", request_id)
             if status is not None:
                 raise
-            await _send_error(send_named, ServiceError("the server failed; this is a bug"), request_id)
+            await _send_error(send_named, ServiceError(OUR_FAULT), request_id)
         finally:
             self._metrics.http(self._route(scope), status or 499)
 

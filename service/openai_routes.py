@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 
 from service import sse
+from service.beside import read_beside
 from service.context import Served, ServedModel
-from service.exchange import begin_stream, read_beside, whole_answer
+from service.exchange import begin_stream, whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
 from service.model_description import described
@@ -18,7 +19,8 @@ from service.openai_domain import OpenAIAsked, in_words_of, read_chat, read_comp
 from service.openai_responses import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
 from service.request import Delta, Finished
-from service.routes import body_of, documented, json_response, service_of
+from service.responses import is_long
+from service.routes import body_of, documented, json_response, service_of, written
 from service.schemas import read
 
 router = APIRouter(prefix="/v1")
@@ -103,7 +105,8 @@ async def _answer(
         ticket = served.runtime.submit(what.asked.request)
     answer = form(served, what)
     if not what.asked.request.streams:
-        return json_response(answer.whole(await whole_answer(ticket, request.receive)))
+        event = await whole_answer(ticket, request.receive)
+        return await written(lambda: answer.whole(event), is_long=is_long(event))
     stream = OpenAIStream(answer)
     return await begin_stream(ticket, request.receive, stream, request_id, service.settings.keep_alive_s)
 

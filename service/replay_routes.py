@@ -6,14 +6,15 @@ Always: a record's request is admitted, queued and cancelled as any request of `
 
 from fastapi import APIRouter, Request, Response
 
+from service.beside import SHORT_BODY_BYTES, read_beside
 from service.context import Served, Service
-from service.exchange import read_beside, whole_answer
+from service.exchange import whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
 from service.replay_record import RECORD_DEPTH, Record, Replay, read_record, replay_with, within
 from service.replay_schemas import ReplayOfOne, ReplayRequest
-from service.responses import GenerateAnswer
-from service.routes import body_of, documented, json_response, service_of
+from service.responses import GenerateAnswer, is_long
+from service.routes import body_of, documented, json_response, service_of, written
 
 router = APIRouter()
 
@@ -36,9 +37,10 @@ async def replay(request: Request) -> Response:
     with within("request"):
         ticket = served.runtime.submit(what.asked.request)
     finished = await whole_answer(ticket, request.receive)
-    answer = GenerateAnswer(served, what.asked).whole(finished)
-    # As long as the record is, so long may it take to compare.
-    return json_response(await read_beside(lambda _: what.result(answer), raw))
+    answer = GenerateAnswer(served, what.asked)
+    # A record takes as long to compare as it is.
+    long = is_long(finished) or len(raw) > SHORT_BODY_BYTES
+    return await written(lambda: what.result(answer.whole(finished)), is_long=long)
 
 
 def _model_for(record: Record, service: Service) -> Served:

@@ -27,6 +27,22 @@ _FAILURES: Mapping[FailureCode, str] = {
 }
 
 
+LONG_ANSWER = 4000
+"""Log-probabilities that take some ten milliseconds to write down."""
+_EXPLANATION = 40
+"""What an explanation takes to write down, in log-probabilities."""
+
+
+def is_long(event: Finished) -> bool:
+    """Whether other callers' tokens should not wait until this is written down."""
+    texts = (event.prompt, *(completion.tokens for completion in event.completions))
+    return sum(len(tokens) * _entries(tokens[0]) for tokens in texts if tokens) > LONG_ANSWER
+
+
+def _entries(token: TokenRecord) -> int:
+    return 1 + len(token.top) + (0 if token.explanation is None else _EXPLANATION)
+
+
 class GenerateAnswer:
     """The answer to one request of `/generate`, whole or in pieces."""
 

@@ -4,20 +4,22 @@ Knows HTTP and where each answer comes from; decides nothing about fields, token
 Always: a request is accepted or refused before any status line is sent.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from service import __version__, sse
+from service.beside import in_time, read_beside, write_beside
 from service.context import Served, Service
 from service.domain import Asked, check_token_ids, read_generate, text_errors
 from service.errors import Draining, InvalidField, Overloaded
-from service.exchange import begin_stream, in_time, read_beside, whole_answer
+from service.exchange import begin_stream, whole_answer
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.model_description import described
 from service.request import Delta, Finished
-from service.responses import GenerateAnswer
+from service.responses import GenerateAnswer, is_long
 from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, read, schema
 
 NOT_IN_INFO = {"model", "variant", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
@@ -30,6 +32,12 @@ router = APIRouter()
 
 def json_response(value: Any, status: int = 200) -> Response:
     return Response(sse.encode_json(value), status, media_type="application/json")
+
+
+async def written(write: Callable[[], Any], *, is_long: bool) -> Response:
+    """The JSON value that `write` makes, as an answer."""
+    body = await write_beside(lambda: sse.encode_long_json(write()), is_long=is_long)
+    return Response(body, media_type="application/json")
 
 
 def service_of(request: Request) -> Service:
@@ -62,7 +70,7 @@ class GenerateStream:
         return sse.event(self._answer.delta(delta), delta.sent)
 
     def finished(self, event: Finished) -> bytes:
-        return sse.event(self._answer.whole(event))
+        return sse.long_event(self._answer.whole(event))
 
 
 @router.post("/generate", openapi_extra=documented(GenerateRequest))
@@ -80,7 +88,8 @@ async def generate(request: Request) -> Response:
     ticket = served.runtime.submit(what.request)
     answer = GenerateAnswer(served, what)
     if not what.request.streams:
-        return json_response(answer.whole(await whole_answer(ticket, request.receive)))
+        event = await whole_answer(ticket, request.receive)
+        return await written(lambda: answer.whole(event), is_long=is_long(event))
     form = GenerateStream(answer)
     return await begin_stream(ticket, request.receive, form, request_id, service.settings.keep_alive_s)
 

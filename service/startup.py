@@ -1,9 +1,11 @@
 """From settings to something that generates: load the model, build the op set, the engine and what the door needs.
 
 The one place where all parts meet. Knows no routes.
-Always: what cannot work fails here, with one line that says why, and never at a request.
+Always: what cannot work fails here, with one line that says why, and never at a request. A chat template that cannot
+be used is told of here and refused where messages are sent: the model answers prompts without it.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,13 +24,13 @@ from model.loading.model import load_model
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
+from service.beside import worker_lock
 from service.constraints import ConstraintCache
 from service.context import Served, ServedModel, Service
 from service.draft_loading import LoadedDraft, OpenModel, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
-from service.exchange import worker_lock
 from service.metrics import Metrics
 from service.model_report import report_on
 from service.op_sets import ChosenOpSet, choose_op_set
@@ -36,6 +38,8 @@ from service.request import GenerationRequest, RequestEvent
 from service.runtime import Runtime
 from service.settings import Settings
 from service.step_budget import StepBudget
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 
@@ -96,7 +100,7 @@ def _naming(variant: str) -> Iterator[None]:
     """Say of which variant an error speaks."""
     try:
         yield
-    except (ModelFileError, ChatTemplateError) as error:
+    except ModelFileError as error:
         raise ModelFileError(f"--variant {variant}: {error}") from error
 
 
@@ -113,7 +117,7 @@ def _loaded(
     tokenizer = Tokenizer(checkpoint.vocabulary)
     op_set = choose_op_set(settings, checkpoint)
     info = _engine_info(settings, checkpoint, op_set)
-    template = checkpoint.chat_template
+    template, problem = _chat_template(checkpoint.chat_template, tokenizer, name)
     model = ServedModel(
         name=name,
         sha256=checkpoint.sha256,
@@ -121,7 +125,8 @@ def _loaded(
         tokenizer=tokenizer,
         constraints=ConstraintCache(tokenizer, make_lock=worker_lock),
         report=report_on(checkpoint, path),
-        chat_template=ChatTemplate(template, tokenizer) if template is not None else None,
+        chat_template=template,
+        chat_problem=problem,
         defaults=checkpoint.defaults,
         repeats_bits=op_set.reproducibility_level == "bitwise",
         draft=None if draft is None else draft.served,
@@ -129,6 +134,17 @@ def _loaded(
     ops = op_set.make(info.page_count)
     engine = _engine(settings, checkpoint, tokenizer, info, ops=ops, draft=draft, make_budget=make_budget)
     return Loaded(engine, info, model, ops)
+
+
+def _chat_template(source: str | None, tokenizer: Tokenizer, model: str) -> tuple[ChatTemplate | None, str | None]:
+    """The template, or why it cannot be used: everything but chats is served all the same."""
+    if source is None:
+        return None, None
+    try:
+        return ChatTemplate(source, tokenizer), None
+    except ChatTemplateError as error:
+        logger.warning("%s refuses messages: its chat template cannot be used: %r", model, error.reason)
+        return None, error.reason
 
 
 def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:

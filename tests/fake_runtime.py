@@ -14,11 +14,11 @@ from model.config import ModelConfig
 from model.decoding.params import TokenLogprob
 from model.loading.checkpoint import GenerationDefaults
 from model.tokenizer import Tokenizer
+from service.beside import worker_lock
 from service.constraints import ConstraintCache
 from service.context import Served, ServedModel, Service
 from service.engine_info import EngineInfo
 from service.errors import ServiceError
-from service.exchange import worker_lock
 from service.metrics import Metrics, ModelMetrics
 from service.model_report import ModelReport
 from service.request import (

@@ -13,7 +13,14 @@ import pytest
 from tests.source_files import ROOT, SourceFile, source_files
 from tests.tiny_model import write_tiny_gguf
 
-CONCURRENCY = ("service/runtime.py", "service/server.py", "service/exchange.py", "service/client.py", "service/cli/*")
+CONCURRENCY = (
+    "service/runtime.py",
+    "service/server.py",
+    "service/beside.py",
+    "service/exchange.py",
+    "service/client.py",
+    "service/cli/*",
+)
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "fastapi": ("service/app.py", "service/*routes.py"),
     "starlette": ("service/app.py", "service/cors.py", "service/exchange.py"),
@@ -26,7 +33,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "asyncio": CONCURRENCY,
     "threading": CONCURRENCY,
     "queue": CONCURRENCY,
-    "concurrent": ("service/exchange.py",),
+    "concurrent": ("service/beside.py",),
     "multiprocessing": (),
     "torch": (
         "model/ops/torch_*.py",

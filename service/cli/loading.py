@@ -48,7 +48,6 @@ def load_checkpoint_of(path: Path) -> "Checkpoint":
 @contextmanager
 def model_errors() -> Iterator[None]:
     """Tell why a model cannot be had or used, and end the command."""
-    from model.chat import ChatTemplateError
     from model.loading.checkpoint import ModelFileError
     from model.loading.wheels import PullError
 
@@ -56,5 +55,5 @@ def model_errors() -> Iterator[None]:
         yield
     except PullError as error:
         raise Failure(str(error)) from error
-    except (ModelFileError, ChatTemplateError) as error:
+    except ModelFileError as error:
         raise Unusable(str(error)) from error

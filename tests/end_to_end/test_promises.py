@@ -236,3 +236,19 @@ def test_ids_are_always_of_the_vocabulary_and_of_the_kept_set(client: TaneClient
         for token_id, told in zip(completion.token_ids, completion.explain, strict=True):
             assert 0 <= token_id < TinyShape().vocabulary
             assert token_id in [each["token_id"] for each in told["stages"][-1]["top"]]
+
+
+def test_a_text_that_fills_the_context_ends_there_and_drops_nothing_of_it(client: TaneClient, tmp_path: Path) -> None:
+    """The same weights with room for more say the same so far: no token has moved or was left out to go on."""
+    context = 96
+    small = write_tiny_gguf(tmp_path / "small.gguf", shape=TinyShape(context=context), format="Q4_1")
+    fields: Fields = {"prompt": TEXT, "temperature": 0, "ignore_eos": True, "logprobs": {"top": 1}}
+
+    with live_server(Settings.load({}, {"model": str(small)})) as server, TaneClient(server.url) as other:
+        full = ask(other, **fields)
+    more = ask(client, **fields, max_new_tokens=200)
+
+    (end,), (going_on,) = full.completions, more.completions
+    assert ("length", context) == (end.finish_reason, full.usage.prompt_tokens + full.usage.generated_tokens)
+    assert end.token_ids == going_on.token_ids[: len(end.token_ids)]
+    assert end.logprobs == (going_on.logprobs or ())[: len(end.token_ids)]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from model.decoding.constraint import CONSTRAINT_VERSION, ConstraintCompiler, ConstraintError, ConstraintSpec
+from service.beside import read_beside, worker_lock
 from service.constraints import ConstraintCache
 from service.domain import read_generate
 from service.errors import InvalidField
-from service.exchange import read_beside, worker_lock
 from service.json_body import parse
 from service.request import GenerationRequest
 from service.schemas import GenerateRequest, read

@@ -100,6 +100,46 @@ def test_no_session_sees_anothers_text(length: int) -> None:
     assert {key: ids_of(event) for key, event in finished.items()} == {r.id: expected_ids(r) for r in requests}
 
 
+def test_sessions_that_take_turns_each_stay_warm() -> None:
+    """Not only the one that spoke last: each turn computes what it adds, and the token before that."""
+    engine, _ = make_engine()
+    histories = {f"s{number}": (2 + number, *PROMPT[: 90 + 20 * number]) for number in range(3)}
+
+    for turn in range(3):
+        for session, history in histories.items():
+            finished = run(engine, make_request(history, session_id=session, seed=turn))
+            if turn:
+                assert (4, "append") == (finished.cache.computed_tokens, finished.cache.reason)
+            histories[session] = (*history, *ids_of(finished), 2, 3, 4)
+
+
+@pytest.mark.parametrize("known_to_itself", [0, 40, 150])
+def test_a_turn_begins_with_the_longest_prefix_whoever_computed_it(known_to_itself: int) -> None:
+    """Its own session, another one, or a request without any; also where its session is new."""
+    engine, _ = make_engine()
+    if known_to_itself:
+        run(engine, make_request(PROMPT[:known_to_itself], session_id="own"))
+    run(engine, make_request(PROMPT[:96], session_id="other"))
+    run(engine, make_request(PROMPT[:128]))
+    request = make_request(PROMPT[:200], session_id="own")
+
+    finished = run(engine, request)
+
+    assert finished.cache.reused_tokens >= max(known_to_itself, 128)
+    assert ids_of(finished) == expected_ids(request)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_first_turn_of_one_token_reuses_nothing_and_answers(use_cache: bool) -> None:
+    engine, _ = make_engine()
+    request = make_request(PROMPT[:1], session_id="s", use_cache=use_cache)
+
+    finished = run(engine, request)
+
+    assert (0, 1) == (finished.cache.reused_tokens, finished.cache.computed_tokens)
+    assert ids_of(finished) == expected_ids(request)
+
+
 def test_a_sessions_tail_is_continued_without_a_copy_by_its_sole_owner() -> None:
     engine, model = make_engine()
     first = run(engine, make_request(PROMPT[:50], session_id="s"))

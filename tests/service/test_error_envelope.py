@@ -190,7 +190,7 @@ def test_a_body_of_two_lengths_is_400_and_ends_the_connection(client: Client, ro
 def test_a_body_that_does_not_arrive_is_408_and_ends_the_connection(
     client: Client, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.exchange.BODY_S", 0.01)
+    monkeypatch.setattr("service.beside.BODY_S", 0.01)
 
     answer = asyncio.run(client.call("POST", route, headers=JSON, complete_body=False))
 

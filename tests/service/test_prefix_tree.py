@@ -1,6 +1,7 @@
 """The prefix tree: matching, eviction, and who holds what."""
 
 import random
+import sys
 
 import pytest
 
@@ -58,6 +59,17 @@ def test_a_match_ends_exactly_where_the_ids_first_differ(length: int) -> None:
     match = tree.match([*range(length), 999, *range(length + 1, 100)])
 
     assert match.tokens == length
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33])
+def test_ids_of_equal_hashes_are_told_apart(length: int) -> None:
+    """Pages are found by the hash of their ids and believed by the ids themselves."""
+    _, tree = make_tree()
+    kept, other = [7] * length, [7 + sys.hash_info.modulus] * length
+    assert hash(tuple(kept)) == hash(tuple(other))
+    grow(tree, kept)
+
+    assert (0, length) == (tree.match(other).tokens, tree.match(kept).tokens)
 
 
 def test_the_least_recently_used_leaf_is_evicted_first() -> None:

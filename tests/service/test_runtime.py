@@ -11,9 +11,9 @@ import pytest
 from service.admission import Ledger
 from service.errors import Draining, ServiceError, SessionBusy
 from service.request import Delta, Failed, Finished, GenerationRequest, ListSessions
-from service.runtime import Runtime, Ticket
+from service.runtime import STALL_S, Runtime, Ticket
 from service.step_report import StepReport
-from tests.engine_fakes import PagedModel, expected_ids, ids_of, make_engine, make_request
+from tests.engine_fakes import HandClock, PagedModel, expected_ids, ids_of, make_engine, make_request
 
 PROMPT = tuple(range(2, 32))
 
@@ -272,6 +272,30 @@ async def test_stopping_gives_up_an_engine_that_hangs() -> None:
     assert ended.code == "engine_stopped"
     assert isinstance(command.exception(), Draining)
     assert surprises == []
+
+
+@in_loop
+async def test_an_engine_whose_step_does_not_end_is_neither_live_nor_ready_until_it_does() -> None:
+    clock = HandClock()
+    async with running(clock=clock) as (runtime, _, _):
+        began, go_on, step = threading.Event(), threading.Event(), runtime._engine.step
+
+        def hanging() -> object:
+            began.set()
+            go_on.wait(10)
+            return step()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runtime._engine, "step", hanging)
+            ticket = runtime.submit(make_request(PROMPT))
+            await asyncio.to_thread(began.wait, 10)
+            before = runtime.is_live, runtime.is_ready
+            clock.now += STALL_S
+            hung = runtime.is_live, runtime.is_ready
+            go_on.set()
+            await terminal(ticket)
+
+        assert ((True, True), (False, False), (True, True)) == (before, hung, (runtime.is_live, runtime.is_ready))
 
 
 @in_loop

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
+import math
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from service.request import Delta, GenerationRequest
+from service.request import Completion, Delta, GenerationRequest, TokenRecord
 from service.settings import Settings
-from tests.fake_runtime import FakeRuntime, Silence, deltas, failing, finished, make_service, plain, silent
+from tests.fake_runtime import FakeRuntime, Script, Silence, deltas, failing, finished, make_service, plain, silent
 from tests.service.door import JSON, Answer, Client
 from tests.serving import serving
 
@@ -120,6 +122,48 @@ def test_a_failure_after_the_first_token_ends_the_stream_with_an_error() -> None
         error["error"]["code"],
         error["error"]["request_id"],
     )
+
+
+BROKEN = (TokenRecord(65, math.nan),)
+"""JSON holds no such number, so whoever writes this down fails."""
+
+
+def breaking_in_a_delta(request: GenerationRequest) -> list[Any]:
+    return [*deltas(request, "sun"), Delta(request.id, 0, "a", BROKEN, 4), finished(request, "suna")]
+
+
+def breaking_at_the_end(request: GenerationRequest) -> list[Any]:
+    end = finished(request, "sun")
+    return [*deltas(request, "sun"), replace(end, completions=(Completion(0, "sun", BROKEN, "length"),))]
+
+
+@pytest.mark.parametrize(
+    ("route", "script"),
+    [
+        *[(route, breaking_in_a_delta) for route in ROUTES],
+        ("/generate", breaking_at_the_end),
+    ],
+)
+def test_a_fault_of_ours_in_the_middle_of_a_stream_ends_it_with_an_error(
+    route: str, script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    logprobs = {"/generate": b"{}", "/v1/completions": b"1"}.get(route, b"true")
+    answer = Client(FakeRuntime(script)).post(route, body_for(route, STREAM)[:-1] + b',"logprobs":' + logprobs + b"}")
+
+    *_, piece, error = data_of(answer.body)
+
+    assert b"sun" in answer.body
+    assert "error" not in piece
+    assert ("internal_error", answer.headers["x-request-id"]) == (error["error"]["code"], error["error"]["request_id"])
+    assert error["error"]["request_id"] in caplog.text
+
+
+def test_after_a_fault_of_ours_in_a_stream_its_request_runs_no_longer(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = FakeRuntime(breaking_in_a_delta)
+
+    stream(runtime, {"logprobs": {}})
+
+    assert 1 == runtime.ticket.cancels
 
 
 def test_an_answer_without_text_is_still_a_stream() -> None:

@@ -157,13 +157,6 @@ def test_a_variant_whose_pages_do_not_fit_is_told_by_its_option(models: Path, tm
     assert problem.endswith("--kv-cache-bytes allows 1048576")
 
 
-def test_a_chat_template_that_is_none_is_told_by_its_option(models: Path, tmp_path: Path) -> None:
-    broken = (models / "source.gguf").read_bytes().replace(b"{% for message", b"{% fur message")
-    (tmp_path / "broken.gguf").write_bytes(broken)
-
-    assert problem_of(models, f"broken={tmp_path / 'broken.gguf'}").startswith("--variant broken: ")
-
-
 def test_the_main_models_name_is_taken(models: Path) -> None:
     assert "--variant tiny: the main model has that name; choose another" == problem_of(
         models, f"tiny={models / 'compressed'}"

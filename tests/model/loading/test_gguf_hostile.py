@@ -107,6 +107,21 @@ def tensor_of_bad_dimension_count(draft: Draft) -> None:
     draft.tensors[1].dimension_count = (1 << 32) - 1
 
 
+@case("has 1000000 dimensions")
+def tensor_of_a_million_dimensions(draft: Draft) -> None:
+    draft.tensors[1].dimension_count = 1_000_000
+
+
+@case("ends past the end of the file")
+def tensor_whose_size_wraps_to_what_the_file_holds(draft: Draft) -> None:
+    draft.tensors[1].dimensions = (20, 48448661, 49477, 384773)  # 2⁶⁴ + 4 weights
+
+
+@case("has a dimension of 0")
+def tensor_with_a_dimension_of_nothing_behind_others(draft: Draft) -> None:
+    draft.tensors[1].dimensions = (4, 6, 0)
+
+
 @case("has a dimension of 0")
 def tensor_of_bad_shape(draft: Draft) -> None:
     draft.tensors[1].dimensions = (0,)

@@ -9,7 +9,20 @@ import pytest
 from model.config import RopeScaling
 from model.loading.checkpoint import ModelFileError
 from model.loading.gguf import load_gguf
-from tests.model.loading.gguf_bytes import ARRAY, U32, Draft, Tensor, f32, flag, i32s, text, texts, u32, valid_draft
+from tests.model.loading.gguf_bytes import (
+    ARRAY,
+    U32,
+    Draft,
+    Tensor,
+    f32,
+    flag,
+    i32,
+    i32s,
+    text,
+    texts,
+    u32,
+    valid_draft,
+)
 from tests.tiny_model import TinyShape, llama_3_factors, write_tiny_gguf
 
 U32_ARRAY = struct.pack("<IIQII", ARRAY, U32, 2, 1, 1)
@@ -135,6 +148,13 @@ def test_a_key_that_is_needed_and_missing_is_named(key: str, tmp_path: Path) -> 
         ("llama.attention.layer_norm_rms_epsilon", f32(math.nan), "is nan; allowed are"),
         ("llama.attention.layer_norm_rms_epsilon", u32(1), "is not a floating-point number"),
         ("llama.rope.freq_base", f32(0.0), "is 0.0; allowed are"),
+        ("general.sampling.temp", f32(math.nan), "is nan; allowed are 0 to 2"),
+        ("general.sampling.temp", f32(-0.5), "is -0.5; allowed are 0 to 2"),
+        ("general.sampling.temp", u32(1), "is not a floating-point number"),
+        ("general.sampling.top_k", i32(-1), "is -1; allowed are 0 to"),
+        ("general.sampling.top_p", f32(0.0), "is 0.0; allowed are 1e-06 to 1"),
+        ("general.sampling.top_p", f32(1.5), "is 1.5; allowed are 1e-06 to 1"),
+        ("general.sampling.min_p", f32(math.inf), "is inf; allowed are 0 to 1"),
         ("general.name", text("n" * 257), "is 257 bytes long; allowed are 256"),
         ("tokenizer.chat_template", text("t" * (64 * 1024 + 1)), "is 65537 bytes long; allowed are 65536"),
         ("tokenizer.ggml.add_bos_token", u32(1), "is not a truth value"),
@@ -144,6 +164,7 @@ def test_a_key_that_is_needed_and_missing_is_named(key: str, tmp_path: Path) -> 
         ("tokenizer.ggml.merges", texts(("a c",)), "holds 'a c' as entry 0, which does not join two tokens"),
         ("tokenizer.ggml.merges", texts(("ab",)), "holds 'ab' as entry 0"),
         ("tokenizer.ggml.merges", texts(("a b", "a b")), "holds a merge twice"),
+        ("tokenizer.ggml.merges", i32s((1, 2)), "is not an array of strings"),
         ("tokenizer.ggml.pre", u32(1), "is not a string"),
         ("tokenizer.ggml.token_type", i32s((3, 1, 1)), "has 3 entries for 4 tokens"),
         ("tokenizer.ggml.token_type", i32s((3, 1, 1, 6)), "holds the type 6; allowed are 1 to 5"),

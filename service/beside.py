@@ -1,0 +1,80 @@
+"""Bodies that arrive in time, and what is read from them or written down beside the event loop.
+
+Knows how long that may take; knows nothing of what a body or an answer says. Called on the event loop alone.
+Always: what takes long keeps no stream waiting, and the bodies that wait for a thread are bounded in number.
+"""
+
+import asyncio
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from service.errors import Overloaded, RequestTimeout
+
+SHORT_BODY_BYTES = 8192
+"""Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
+SLOW_FIELDS = re.compile(rb"constraint|response_format|\\u00[567]")
+"""Bodies that hold one of these may have a constraint to compile. The letters of names may be escaped."""
+MAX_WAITING = 128
+"""How many bodies may be with the worker threads of a kind or wait for one: each is held whole."""
+RETRY_S = 2
+BODY_S = 30.0
+"""How long a body may take to arrive."""
+
+Read = TypeVar("Read")
+Written = TypeVar("Written")
+
+
+async def in_time(body: Awaitable[bytes]) -> bytes:
+    """The body, once it is there. Raises RequestTimeout, and what reading it raises."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await body
+    except TimeoutError:
+        raise RequestTimeout(f"the body did not arrive within {BODY_S:g} s") from None
+
+
+async def read_beside(read: Callable[[bytes], Read], raw: bytes) -> Read:
+    """The value of `read(raw)`, made in a worker thread when that may take long.
+
+    Raises Overloaded when as many bodies as may wait for one, and what `read` raises.
+    """
+    if SLOW_FIELDS.search(raw):
+        return await _CONSTRAINED.run(read, raw)
+    return await _LONG.run(read, raw) if len(raw) > SHORT_BODY_BYTES else read(raw)
+
+
+async def write_beside(write: Callable[[], Written], *, is_long: bool) -> Written:
+    """The value of `write()`, made in a worker thread when it is long. The requests that it answers were admitted."""
+    return await asyncio.get_running_loop().run_in_executor(_WRITERS, write) if is_long else write()
+
+
+def worker_lock() -> AbstractContextManager[object]:
+    """A lock for what the worker threads share."""
+    return threading.Lock()
+
+
+class _Readers:
+    """Worker threads, and the number of bodies that are with them or wait for one."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._bodies = 0
+
+    async def run(self, read: Callable[[bytes], Read], raw: bytes) -> Read:
+        if self._bodies >= MAX_WAITING:
+            raise Overloaded(f"{self._bodies} requests wait to be read, as many as may", retry_after_s=RETRY_S)
+        self._bodies += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, read, raw)
+        finally:
+            self._bodies -= 1
+
+
+_CONSTRAINED = _Readers(1, "constraints")
+"""One thread for all of them: what takes long to compile keeps nobody else waiting and takes one core at most."""
+_LONG = _Readers(4, "bodies")
+_WRITERS = ThreadPoolExecutor(2, thread_name_prefix="answers")

@@ -1,0 +1,87 @@
+"""Which bodies are read in worker threads, and how many may wait for one."""
+
+import asyncio
+import threading
+
+import pytest
+
+from service import beside
+from service.beside import read_beside
+from service.errors import Overloaded
+from tests.service.door import JSON, Client
+
+CONSTRAINED = b'{"prompt":"a","constraint":{"choice":["a"]}}'
+LONG = b'{"prompt":"' + b"a" * 9000 + b'"}'
+
+
+def thread_of(raw: bytes) -> str:
+    return asyncio.run(read_beside(lambda body: threading.current_thread().name, raw))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        CONSTRAINED,
+        b'{"prompt":"a","\\u0063onstraint":{"choice":["a"]}}',
+        b'{"prompt":"a","constr\\u0061int":{"choice":["a"]}}',
+        b'{"messages":[],"respons\\u0065\\u005fformat":{}}',
+        b'{"messages":[],"response_format":{}}',
+    ],
+)
+def test_what_may_have_to_be_compiled_is_read_in_the_one_thread_for_that(raw: bytes) -> None:
+    assert thread_of(raw).startswith("constraints")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b'{"prompt":"\\u00e9t\\u00e9 \\u7a2e \\ud83c\\udf31\\n"}', LONG.replace(b"aaa", b"\\u7a2e")],
+    ids=["short", "long"],
+)
+def test_text_in_escapes_does_not_wait_behind_what_is_compiled(raw: bytes) -> None:
+    assert not thread_of(raw).startswith("constraints")
+
+
+@pytest.mark.parametrize("raw", [CONSTRAINED, LONG], ids=["constrained", "long"])
+def test_more_bodies_than_may_wait_for_a_thread_are_refused_with_a_time_to_return(
+    raw: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "MAX_WAITING", 3)
+    free = threading.Event()
+
+    async def run() -> None:
+        waiting = [asyncio.create_task(read_beside(lambda body: free.wait(10), raw)) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded) as refused:
+            await read_beside(len, raw)
+        free.set()
+
+        assert refused.value.retry_after_s
+        assert [True] * 3 == await asyncio.gather(*waiting)
+        assert len(raw) == await read_beside(len, raw)
+
+    asyncio.run(run())
+
+
+def test_a_body_that_was_refused_or_given_up_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "MAX_WAITING", 1)
+
+    async def run() -> None:
+        with pytest.raises(ZeroDivisionError):
+            await read_beside(lambda body: 1 // 0, LONG)
+        given_up = asyncio.create_task(read_beside(len, LONG))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+
+        assert len(LONG) == await read_beside(len, LONG)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("route", ["/generate", "/v1/completions"])
+def test_such_a_refusal_is_a_503_before_any_stream(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "MAX_WAITING", 0)
+
+    answer = Client().post(route, b'{"stream":true,' + CONSTRAINED[1:], JSON)
+
+    assert (503, "overloaded", "2") == (answer.status, answer.error["code"], answer.headers["retry-after"])
