@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from service.admission import Ledger
@@ -25,6 +26,8 @@ IDLE_WAIT_S = 1.0
 """How often an idle engine wakes to forget what has outlived its time."""
 STALL_S = 30.0
 """A step longer than this means that the engine hangs."""
+JOIN_S = 1.0
+"""A thread that has said its last needs no longer to end."""
 REPORT_S = 0.1
 """How long reports may wait for more while requests run; a step that is under way is waited for too.
 
@@ -119,6 +122,7 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._empty = asyncio.Event()
         self._empty.set()
+        self._closed = asyncio.Event()
         self._reports: list[StepReport] = []
         """Of steps that were not told yet."""
         self._told = self._beat = clock()
@@ -177,7 +181,10 @@ class Runtime:
         self.draining = True
         if self._thread.is_alive():
             self._inbox.put(Stop())
-            await asyncio.to_thread(self._thread.join, STALL_S)
+            # No thread waits for the other: none may be begun any more while the interpreter ends.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), STALL_S)
+                self._thread.join(JOIN_S)
         self._close()
 
     def _run(self) -> None:
@@ -262,6 +269,7 @@ class Runtime:
         for command_id in self._commands:
             self._refuse(command_id, Draining("the server is stopping", retry_after_s=1))
         self._is_open = False
+        self._closed.set()
 
     def _dispatch(self, events: list[Event]) -> None:
         if not self._is_open:
