@@ -9,8 +9,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from service import __version__, sse
+from service.asking import ask_generate, decode, encode
 from service.context import Served, Service
-from service.domain import Asked, check_token_ids, read_generate, text_errors
+from service.domain import Asked
 from service.errors import Draining, InvalidField, Overloaded
 from service.exchange import begin_stream, in_time, read_beside, whole_answer
 from service.json_body import parse, read_body
@@ -18,7 +19,7 @@ from service.middleware import request_id_of
 from service.model_description import described
 from service.request import Delta, Finished
 from service.responses import GenerateAnswer
-from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, read, schema
+from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, schema
 
 NOT_IN_INFO = {"model", "variant", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
 """Settings that are paths and addresses, or that `engine` shows as they took effect."""
@@ -72,9 +73,7 @@ async def generate(request: Request) -> Response:
     request_id = request_id_of(request.scope)
 
     def asked(raw: bytes) -> tuple[Served, Asked]:
-        body = read(GenerateRequest, parse(raw))
-        served = service.named(body.model)
-        return served, read_generate(body, served.model, served.engine_info.context_length, request_id)
+        return ask_generate(parse(raw), service, request_id)
 
     served, what = await read_beside(asked, await body_of(request))
     ticket = served.runtime.submit(what.request)
@@ -89,28 +88,16 @@ async def generate(request: Request) -> Response:
 async def tokenize(request: Request) -> Response:
     """The token ids of a text."""
     service = service_of(request)
-
-    def encode(raw: bytes) -> list[int]:
-        body = read(TokenizeRequest, parse(raw))
-        tokenizer = service.named(body.model).model.tokenizer
-        with text_errors("text"):
-            return tokenizer.encode(body.text)
-
-    return json_response({"token_ids": await read_beside(encode, await body_of(request))})
+    raw = await body_of(request)
+    return json_response({"token_ids": await read_beside(lambda raw: encode(parse(raw), service), raw)})
 
 
 @router.post("/detokenize", openapi_extra=documented(DetokenizeRequest))
 async def detokenize(request: Request) -> Response:
     """The text of token ids."""
     service = service_of(request)
-
-    def decode(raw: bytes) -> str:
-        body = read(DetokenizeRequest, parse(raw))
-        tokenizer = service.named(body.model).model.tokenizer
-        check_token_ids("token_ids", body.token_ids, tokenizer.vocabulary_size)
-        return tokenizer.decode(body.token_ids)
-
-    return json_response({"text": await read_beside(decode, await body_of(request))})
+    raw = await body_of(request)
+    return json_response({"text": await read_beside(lambda raw: decode(parse(raw), service), raw)})
 
 
 @router.get("/info")

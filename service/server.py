@@ -20,6 +20,7 @@ from service.app import create_app
 from service.context import Service
 from service.runtime import Runtime
 from service.settings import Settings
+from service.startup import runtimes_of
 
 logger = logging.getLogger(__name__)
 
@@ -90,14 +91,6 @@ def _try_address(family: int, address: Any, *, is_only: bool) -> None:
     except OSError as error:
         if is_only or error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
             raise
-
-
-def runtimes_of(service: Service) -> list[Runtime]:
-    """The engines to start and stop. Raises TypeError for a service whose engines are not its own."""
-    runtimes = [served.runtime for served in service.models.values() if isinstance(served.runtime, Runtime)]
-    if len(runtimes) < len(service.models):
-        raise TypeError("only a service with engines of its own can be served")
-    return runtimes
 
 
 def run_server(service: Service, settings: Settings) -> int:
