@@ -10,7 +10,7 @@ from model.decoding.params import DecodingParameters
 from service.context import Served, Service
 from service.domain import Asked, check_token_ids, read_generate, read_prompt, text_errors
 from service.errors import InvalidField
-from service.request import GenerationRequest
+from service.request import GenerationRequest, LogitsOf
 from service.schemas import DetokenizeRequest, GenerateRequest, LogitsRequest, TokenizeRequest, read
 
 NOTHING_NEW = DecodingParameters(max_new_tokens=0, seed=0)
@@ -36,7 +36,7 @@ def ask_logits(value: Any, service: Service, request_id: str) -> tuple[Served, G
             param=field,
             allowed={"context_length": context_length, "prompt_tokens": len(prompt_ids)},
         )
-    of = "all" if body.all_positions else "last"
+    of: LogitsOf = "all" if body.all_positions else "last"
     return served, GenerationRequest(request_id, tuple(prompt_ids), NOTHING_NEW, logits=of)
 
 

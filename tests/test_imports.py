@@ -13,7 +13,14 @@ import pytest
 from tests.source_files import ROOT, SourceFile, source_files
 from tests.tiny_model import write_tiny_gguf
 
-CONCURRENCY = ("service/runtime.py", "service/server.py", "service/exchange.py", "service/client.py", "service/cli/*")
+CONCURRENCY = (
+    "service/runtime.py",
+    "service/server.py",
+    "service/exchange.py",
+    "service/background.py",  # callers in process block in threads of their own, or have none but ours
+    "service/client.py",
+    "service/cli/*",
+)
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "fastapi": ("service/app.py", "service/*routes.py"),
     "starlette": ("service/app.py", "service/cors.py", "service/exchange.py"),
@@ -72,6 +79,7 @@ NATIVE_PATH = [
     "service.app",
     "service.cli.main",
     "service.client",
+    "service.local",
     "service.server",
     "service.startup",
     "model.chat",
@@ -188,6 +196,14 @@ def test_serving_without_torch_loads_neither_torch_nor_transformers() -> None:
 
     assert "" == answer.stderr
     assert {name: [] for name in NATIVE_PATH} == json.loads(answer.stdout)
+
+
+def test_a_model_in_process_needs_no_http() -> None:
+    program = "import sys, service.local; print(*sorted({'fastapi', 'uvicorn', 'httpx'} & sys.modules.keys()))"
+
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert ("", "\n") == (answer.stderr, answer.stdout)
 
 
 def test_a_request_served_by_default_loads_neither_torch_nor_transformers(tmp_path: Path) -> None:

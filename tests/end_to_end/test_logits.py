@@ -44,7 +44,8 @@ def truth(model: Path) -> NDArray[np.float32]:
 
 
 def test_each_position_has_a_row_of_the_whole_vocabulary(truth: NDArray[np.float32]) -> None:
-    assert ((len(PROMPT), SHAPE.vocabulary), np.float32) == (truth.shape, truth.dtype)
+    assert (len(PROMPT), SHAPE.vocabulary) == truth.shape
+    assert np.float32 == truth.dtype
 
 
 def test_they_are_what_the_prompt_is_scored_by(model: Path, truth: NDArray[np.float32]) -> None:
