@@ -18,7 +18,7 @@ from service.openai_domain import OpenAIAsked, in_words_of, read_chat, read_comp
 from service.openai_responses import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
 from service.request import Delta, Finished
-from service.routes import body_of, documented, json_response, service_of
+from service.routes import body_of, documented, json_response, service_of, submit
 from service.schemas import read
 
 router = APIRouter(prefix="/v1")
@@ -100,7 +100,7 @@ async def _answer(
 
     served, what = await read_beside(asked, await body_of(request))
     with in_words_of(what.names):
-        ticket = served.runtime.submit(what.asked.request)
+        ticket = submit(request, served, what.asked.request)
     answer = form(served, what)
     if not what.asked.request.streams:
         return json_response(answer.whole(await whole_answer(ticket, request.receive)))

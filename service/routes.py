@@ -10,14 +10,15 @@ from fastapi import APIRouter, Request, Response
 
 from service import __version__, sse
 from service.asking import ask_generate, decode, encode
-from service.context import Served, Service
+from service.context import Served, Service, Ticket
 from service.domain import Asked
 from service.errors import Draining, InvalidField, Overloaded
 from service.exchange import begin_stream, in_time, read_beside, whole_answer
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.model_description import described
-from service.request import Delta, Finished
+from service.request import Delta, Finished, GenerationRequest
+from service.request_log import NotedTicket, note_of
 from service.responses import GenerateAnswer
 from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, schema
 
@@ -44,6 +45,13 @@ async def body_of(request: Request) -> bytes:
         raise InvalidField("model stands in the body of this route, not in the query", param="model")
     limit = service_of(request).settings.max_body_bytes
     return await in_time(read_body(request.headers, request.receive, limit))
+
+
+def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket:
+    """Accept what a route was asked for, and have its end noted. Raises what `Runtime.submit` raises."""
+    note = note_of(request.scope)
+    note.model, note.streamed = served.model.name, asked.streams
+    return NotedTicket(served.runtime.submit(asked), note)
 
 
 def documented(*bodies: type[Body]) -> dict[str, Any]:
@@ -76,7 +84,7 @@ async def generate(request: Request) -> Response:
         return ask_generate(parse(raw), service, request_id)
 
     served, what = await read_beside(asked, await body_of(request))
-    ticket = served.runtime.submit(what.request)
+    ticket = submit(request, served, what.request)
     answer = GenerateAnswer(served, what)
     if not what.request.streams:
         return json_response(answer.whole(await whole_answer(ticket, request.receive)))

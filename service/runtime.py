@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from service.admission import Ledger
 from service.engine import Engine
 from service.errors import Draining, ServiceError
+from service.logs import told
 from service.request import CommandAnswer, Delta, Event, Failed, Finished, GenerationRequest, SessionCommand, Usage
 from service.step_report import StepReport
 
@@ -139,6 +140,11 @@ class Runtime:
     def is_ready(self) -> bool:
         return self.is_live and not self.draining
 
+    @property
+    def unfinished(self) -> int:
+        """How many accepted requests have not ended."""
+        return len(self._tickets)
+
     def start(self) -> None:
         """Begin to run, answering on the running event loop."""
         self._loop = asyncio.get_running_loop()
@@ -192,7 +198,11 @@ class Runtime:
             while self._turn():
                 self._beat = self._clock()
         except BaseException:
-            logger.critical("the engine could not begin again; nothing is generated any more", exc_info=True)
+            logger.critical(
+                "the engine could not begin again; nothing is generated any more",
+                exc_info=True,
+                extra=told("engine_ended"),
+            )
         self._post(self._close)
 
     def _turn(self) -> bool:
@@ -203,7 +213,7 @@ class Runtime:
             running = self._take_messages(events)
             stepped, report = self._engine.step() if running else self._engine.stop()
         except BaseException:
-            logger.exception("the engine failed; it begins again with an empty cache")
+            logger.exception("the engine failed; it begins again with an empty cache", extra=told("engine_failed"))
             stepped, report = self._engine.recover("engine_failed")
         self._tell(report)
         events += stepped

@@ -159,6 +159,9 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least serious lines logged."
     )
+    log_format: Literal["auto", "text", "json"] = Field(
+        default="auto", description="Form of log lines. auto: text on a terminal, else JSON, an object a line."
+    )
 
     @property
     def models_folder(self) -> Path | None:

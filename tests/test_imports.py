@@ -72,7 +72,7 @@ ENGINE_ROOM = [
     "step_report",
     "tally",
 ]
-MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors")}
+MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors", "logs")}
 """Data flows one way: what is on its way into the engine, and nothing of the door that sends it."""
 
 NATIVE_PATH = [
