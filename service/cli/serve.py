@@ -46,7 +46,8 @@ def serve(**flags: Any) -> None:
 
     form = form_for(settings.log_format, sys.stderr)
     configure_logging(settings.log_level, form, sys.stderr)
-    logger.info("start", extra=told("start", version=__version__, pid=os.getpid()))
+    if form == "json":
+        logger.info("start", extra=told("start", version=__version__, pid=os.getpid()))
     try:
         service = _loaded(settings)
     except Told as problem:
