@@ -145,6 +145,13 @@ def test_logits_of_too_long_a_prompt_are_refused(tane: Tane) -> None:
     )
 
 
+def test_logits_of_a_prompt_that_the_cache_cannot_hold_are_refused(model: Path) -> None:
+    with Tane(model, kv_cache_bytes=1 << 20, threads=1) as small, pytest.raises(InvalidValue) as raised:
+        small.logits(prompt_tokens=[5] * 8000)
+
+    assert ("exceeds_cache", "prompt") == (raised.value.code, raised.value.param)
+
+
 def test_a_busy_session_is_an_error_but_no_bad_value(tane: Tane) -> None:
     with tane.stream("The seed", session_id="busy", **LONG), pytest.raises(TaneError) as raised:
         tane.generate("The seed", session_id="busy")
