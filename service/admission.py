@@ -51,7 +51,7 @@ class Ledger:
                 f"({len(request.prompt_ids)} prompt tokens and {request.sequence_count} times "
                 f"{request.parameters.max_new_tokens} new ones); the cache holds {self._page_count * PAGE_SIZE}",
                 code="exceeds_cache",
-                param="max_new_tokens",
+                param="max_new_tokens" if request.parameters.max_new_tokens else "prompt",
                 allowed={"max_cache_positions": self._page_count * PAGE_SIZE},
             )
         if request.session_id in self._busy:

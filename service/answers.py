@@ -22,11 +22,13 @@ class TaneError(Exception):
         param: str | None = None,
         request_id: str | None = None,
         *,
+        type: str | None = None,
         allowed: Any = None,
         retry_after_s: int | None = None,
     ) -> None:
         super().__init__(f"{message} ({code})")
         self.status = status
+        self.type = type
         self.code = code
         self.message = message
         self.param = param

@@ -18,6 +18,7 @@ from service.context import Service
 from service.cors import CrossOrigin
 from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
 from service.middleware import Door, request_id_of
+from service.request_log import note_of
 from service.routes import json_response
 
 OPENAI_PREFIX = "/v1/"
@@ -46,6 +47,7 @@ def create_app(service: Service) -> FastAPI:
 def error_response(request: Request, error: ServiceError) -> Response:
     """The error as an answer to this request. Bad values are 400 where OpenAI's clients look for it."""
     status = error.status
+    note_of(request.scope).error_code = error.code
     if isinstance(error, InvalidField) and request.url.path.startswith(OPENAI_PREFIX):
         status = 400
     response = json_response(envelope(error, request_id_of(request.scope)), status)

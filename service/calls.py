@@ -161,6 +161,7 @@ def _named(
         error["message"],
         error.get("param"),
         error.get("request_id") or request_id,
+        type=error.get("type"),
         allowed=error.get("allowed"),
         retry_after_s=retry_after_s,
     )

@@ -20,7 +20,7 @@ from service.constraints import compile_constraint
 from service.context import ServedModel
 from service.errors import InvalidField
 from service.request import GenerationRequest
-from service.schemas import GenerateRequest
+from service.schemas import GenerateRequest, PromptFields
 from service.supported import GENERATE_VALUES, refuse_unsupported
 
 DEFAULT_NEW_TOKENS = 256
@@ -62,7 +62,7 @@ def read_generate(
             param="max_new_tokens",
             allowed={"type": "integer", "minimum": 1, "maximum": context_length},
         )
-    field, prompt_ids = _prompt(body, model)
+    field, prompt_ids = read_prompt(body, model)
     new_tokens = _new_tokens(body, field, len(prompt_ids), context_length, default_new_tokens)
     _check_lengths(body, new_tokens)
     constraint = None if body.constraint is None else compile_constraint(body, body.constraint, model, new_tokens)
@@ -130,8 +130,8 @@ def check_token_ids(field: str, token_ids: Sequence[int], vocabulary_size: int) 
     )
 
 
-def _prompt(body: GenerateRequest, model: ServedModel) -> tuple[str, Sequence[int]]:
-    """The name of the field that was given, and its ids."""
+def read_prompt(body: PromptFields, model: ServedModel) -> tuple[str, Sequence[int]]:
+    """The name of the field that was given, and its ids. Raises InvalidField."""
     given = [name for name in PROMPTS if getattr(body, name) is not None]
     if not given:
         raise InvalidField(
@@ -165,7 +165,7 @@ def text_errors(field: str) -> Iterator[None]:
         ) from error
 
 
-def _encode(body: GenerateRequest, model: ServedModel) -> Sequence[int]:
+def _encode(body: PromptFields, model: ServedModel) -> Sequence[int]:
     if body.prompt is not None:
         return model.tokenizer.encode_prompt(body.prompt)
     if body.prompt_tokens is not None:

@@ -18,6 +18,7 @@ from model.decoding.speculative import (
     expected_gain,
 )
 from service.draft_model import Clock, DraftModel, Wanted
+from service.logs import told
 from service.plan import PlannedRows
 from service.sequence import Sequence as Sample
 from service.step_budget import RowCost
@@ -216,7 +217,7 @@ class Drafting:
         try:
             return self._model.guess(wanted)
         except Exception:
-            logger.exception("the draft model failed and is not used any more")
+            logger.exception("the draft model failed and is not used any more", extra=told("draft_failed"))
             self._model = None
             return [()] * len(wanted)
 

@@ -165,7 +165,10 @@ class Engine:
             logits = self._runner.forward(plan.batch)
             choices = self._sampler.choose(logits, plan.asks)
         except Exception:
-            logger.exception("a step failed, and with it the requests %s", " ".join(each.id for each in plan.actives))
+            fields = {"request_ids": [each.id for each in plan.actives]}
+            logger.exception(
+                "a step failed, and with it its requests", extra={"event": "step_failed", "fields": fields}
+            )
             self._scheduler.abandon(plan, self._clock())
             return
         now = self._clock()

@@ -39,15 +39,21 @@ class Exchange:
 
     def __init__(self, ticket: Ticket, receive: Receive) -> None:
         self._ticket = ticket
-        self._over = False
+        self._over = self._ended = False
         self._watcher = asyncio.create_task(self._watch(receive))
 
     async def next_event(self) -> Delta | Finished | Failed:
         """What is new; after a terminal event the request is over."""
         event = await self._ticket.next_event()
         if not isinstance(event, Delta):
-            self._over = True
+            self._over = self._ended = True
         return event
+
+    async def give_up(self) -> None:
+        """Cancel what still runs, and see its end."""
+        self._cancel()
+        while not self._ended:
+            await self.next_event()
 
     def close(self) -> None:
         """Nobody waits any longer: cancel what still runs."""
@@ -158,9 +164,12 @@ class EventStream(Response):
         self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        # A server may say by OSError that the client has gone; the watcher hears of it too.
-        with closing(self._exchange), suppress(OSError):
-            await self._send_events(send)
+        with closing(self._exchange):
+            try:
+                await self._send_events(send)
+            except OSError:
+                # A server may say so that the client has gone; the watcher hears of it too.
+                await self._exchange.give_up()
 
     async def _send_events(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -60,7 +60,7 @@ def parse(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     except ValueError as error:
         raise BadJson("the body is not valid JSON") from error
     if _SURROGATE_ESCAPE.search(raw):
-        _check_strings(value, "")
+        check_strings(value, "")
     return value
 
 
@@ -131,18 +131,19 @@ def _refuse_constant(name: str) -> None:
     raise BadJson(f"{name} is not JSON: numbers must be finite")
 
 
-def _check_strings(value: Any, path: str) -> None:
+def check_strings(value: Any, path: str) -> None:
+    """Raises InvalidField for half a surrogate pair in a text at any depth."""
     if isinstance(value, str):
         if not _is_unicode(value):
             raise InvalidField("the text holds half a surrogate pair", code="invalid_unicode", param=path or None)
     elif isinstance(value, dict):
         for key, item in value.items():
             inner = f"{path}.{safe_name(key)}".lstrip(".")
-            _check_strings(key, inner)
-            _check_strings(item, inner)
+            check_strings(key, inner)
+            check_strings(item, inner)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _check_strings(item, f"{path}.{index}".lstrip("."))
+            check_strings(item, f"{path}.{index}".lstrip("."))
 
 
 def _is_unicode(text: str) -> bool:

@@ -1,19 +1,19 @@
-"""Around every HTTP request: a name for it, its place in the metrics, and an answer when the code below fails.
+"""Around every HTTP request: a name for it, its place in metrics and log, and an answer when the code below fails.
 
 Plain ASGI, since wrappers that run the app in a task of their own hide disconnects. Knows no routes.
-Always: every answer carries `x-request-id`, and an unexpected exception is logged under it and answered as a 500.
+Always: every answer carries `x-request-id`; every request has one line in the log, with the exception where one was
+not expected, and that is answered as a 500.
 """
 
-import logging
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from service.errors import OUR_FAULT, BadJson, ServiceError, envelope
+from service.logs import AnswerCut
 from service.metrics import Metrics
+from service.request_log import GONE, RequestNote, new_note
 from service.sse import encode_json
-
-logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -46,8 +46,10 @@ class Door:
             await self._app(scope, receive, send)
             return
         request_id = new_request_id()
-        scope.setdefault("state", {})["request_id"] = request_id
+        note = new_note(request_id, scope["method"], scope["headers"])
+        scope.setdefault("state", {}).update(request_id=request_id, note=note)
         status: int | None = None
+        fault: Exception | None = None
 
         async def send_named(message: MutableMapping[str, Any]) -> None:
             nonlocal status
@@ -59,16 +61,18 @@ class Door:
         try:
             if _has_two_lengths(scope):
                 error = BadJson("a request has a length or is chunked, not both", code="ambiguous_length")
-                await _send_error(send_named, error, request_id, (b"connection", b"close"))
+                await _send_error(send_named, error, note, (b"connection", b"close"))
             else:
                 await self._app(scope, receive, send_named)
-        except Exception:
-            logger.exception("request %s failed", request_id)
+        except Exception as error:
+            fault = error
             if status is not None:
-                raise
-            await _send_error(send_named, ServiceError(OUR_FAULT), request_id)
+                raise AnswerCut from error
+            await _send_error(send_named, ServiceError(OUR_FAULT), note)
         finally:
-            self._metrics.http(self._route(scope), status or 499)
+            route = self._route(scope)
+            self._metrics.http(route, status or GONE)
+            note.log(route, status or GONE, fault)
 
     def _route(self, scope: Scope) -> str:
         path = getattr(scope.get("route"), "path", OTHER_ROUTE)
@@ -81,8 +85,9 @@ def _has_two_lengths(scope: Scope) -> bool:
     return {b"content-length", b"transfer-encoding"} <= names
 
 
-async def _send_error(send: Send, error: ServiceError, request_id: str, *more_headers: tuple[bytes, bytes]) -> None:
-    body = encode_json(envelope(error, request_id))
+async def _send_error(send: Send, error: ServiceError, note: RequestNote, *more_headers: tuple[bytes, bytes]) -> None:
+    note.error_code = error.code
+    body = encode_json(envelope(error, note.request_id))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more_headers]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

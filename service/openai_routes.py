@@ -20,7 +20,7 @@ from service.openai_responses import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
 from service.request import Delta, Finished
 from service.responses import is_long
-from service.routes import body_of, documented, json_response, service_of, written
+from service.routes import body_of, documented, json_response, service_of, submit, written
 from service.schemas import read
 
 router = APIRouter(prefix="/v1")
@@ -102,7 +102,7 @@ async def _answer(
 
     served, what = await read_beside(asked, await body_of(request))
     with in_words_of(what.names):
-        ticket = served.runtime.submit(what.asked.request)
+        ticket = submit(request, served, what.asked.request)
     answer = form(served, what)
     if not what.asked.request.streams:
         event = await whole_answer(ticket, request.receive)

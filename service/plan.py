@@ -38,7 +38,7 @@ class PlannedRows:
             ids, asks = (self.sequence.last_id, *self.drafts), self.count
         else:
             ids = prompt[start:end]
-            asks = self.count if self.active.scores_prompt else int(end == len(prompt))
+            asks = self.count if self.active.asks_every_row else int(end == len(prompt))
         return Segment(ids, start, tuple(lease.pages), asks)
 
 
@@ -80,6 +80,8 @@ def _ask(planned: list[tuple[PlannedRows, range]]) -> Ask:
         return Ask(
             sequences, tuple(range(len(planned))), tuple(e.sequence.index for e, _ in planned), request.parameters
         )
+    if request.logits is not None:
+        return Ask((), (), (), request.parameters, raw=tuple(rows))
     scores = _prompt_scores(each, rows) if active.scores_prompt else ()
     if each.sequence.lease.length + each.count < len(request.prompt_ids):
         return Ask((), (), (), request.parameters, scores)

@@ -14,7 +14,7 @@ from service.middleware import request_id_of
 from service.replay_record import RECORD_DEPTH, Record, Replay, read_record, replay_with, within
 from service.replay_schemas import ReplayOfOne, ReplayRequest
 from service.responses import GenerateAnswer, is_long
-from service.routes import body_of, documented, json_response, service_of, written
+from service.routes import body_of, documented, json_response, service_of, submit, written
 
 router = APIRouter()
 
@@ -35,7 +35,7 @@ async def replay(request: Request) -> Response:
     if what.asked is None:
         return json_response(what.refused())
     with within("request"):
-        ticket = served.runtime.submit(what.asked.request)
+        ticket = submit(request, served, what.asked.request)
     finished = await whole_answer(ticket, request.receive)
     answer = GenerateAnswer(served, what.asked)
     # A record takes as long to compare as it is.

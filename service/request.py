@@ -11,10 +11,14 @@ from model.decoding.beam import Stopped
 from model.decoding.params import DecodingParameters, Explanation, TokenLogprob
 
 if TYPE_CHECKING:  # the client library reads events too, and needs no grammars
+    import numpy as np
+    from numpy.typing import NDArray
+
     from model.decoding.constraint import CompiledConstraint
 
 FinishReason = Literal["eos", "stop", "length", "deadline"]
 CacheReason = Literal["disabled", "recomputed", "cold", "prefix", "append", "edit", "identical", "evicted"]
+LogitsOf = Literal["last", "all"]
 EvictionReason = Literal["edit", "capacity", "ttl", "explicit"]
 
 
@@ -35,6 +39,8 @@ class GenerationRequest:
     """Whether `Delta`s are wanted."""
     constraint: "CompiledConstraint | None" = None
     """The form of the text, shared with no other request; it can be met within `max_new_tokens`."""
+    logits: LogitsOf | None = None
+    """Of which positions of the prompt the raw logits are wanted; nothing is generated then."""
 
     @property
     def searches(self) -> bool:
@@ -137,6 +143,8 @@ class Finished:
     stopped: Stopped | None = None
     """Why a beam search ended."""
     speculation: SpeculationReport = field(default_factory=SpeculationReport)
+    logits: tuple["NDArray[np.float32]", ...] = ()
+    """The raw logits of the prompt's positions that were asked for, in pieces of [positions, vocabulary]."""
 
 
 FailureCode = Literal[

@@ -10,17 +10,19 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from service import __version__, sse
+from service.asking import ask_generate, decode, encode
 from service.beside import in_time, read_beside, write_beside
-from service.context import Served, Service
-from service.domain import Asked, check_token_ids, read_generate, text_errors
+from service.context import Served, Service, Ticket
+from service.domain import Asked
 from service.errors import Draining, InvalidField, Overloaded
 from service.exchange import begin_stream, whole_answer
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.model_description import described
-from service.request import Delta, Finished
+from service.request import Delta, Finished, GenerationRequest
+from service.request_log import NotedTicket, note_of
 from service.responses import GenerateAnswer, is_long
-from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, read, schema
+from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, schema
 
 NOT_IN_INFO = {"model", "variant", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
 """Settings that are paths and addresses, or that `engine` shows as they took effect."""
@@ -53,6 +55,13 @@ async def body_of(request: Request) -> bytes:
     return await in_time(read_body(request.headers, request.receive, limit))
 
 
+def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket:
+    """Accept what a route was asked for, and have its end noted. Raises what `Runtime.submit` raises."""
+    note = note_of(request.scope)
+    note.model, note.streamed = served.model.name, asked.streams
+    return NotedTicket(served.runtime.submit(asked), note)
+
+
 def documented(*bodies: type[Body]) -> dict[str, Any]:
     """What OpenAPI says of a body that is read by hand, and has one of these forms."""
     forms = [schema(body) for body in bodies]
@@ -80,12 +89,10 @@ async def generate(request: Request) -> Response:
     request_id = request_id_of(request.scope)
 
     def asked(raw: bytes) -> tuple[Served, Asked]:
-        body = read(GenerateRequest, parse(raw))
-        served = service.named(body.model)
-        return served, read_generate(body, served.model, served.engine_info.context_length, request_id)
+        return ask_generate(parse(raw), service, request_id)
 
     served, what = await read_beside(asked, await body_of(request))
-    ticket = served.runtime.submit(what.request)
+    ticket = submit(request, served, what.request)
     answer = GenerateAnswer(served, what)
     if not what.request.streams:
         event = await whole_answer(ticket, request.receive)
@@ -98,28 +105,16 @@ async def generate(request: Request) -> Response:
 async def tokenize(request: Request) -> Response:
     """The token ids of a text."""
     service = service_of(request)
-
-    def encode(raw: bytes) -> list[int]:
-        body = read(TokenizeRequest, parse(raw))
-        tokenizer = service.named(body.model).model.tokenizer
-        with text_errors("text"):
-            return tokenizer.encode(body.text)
-
-    return json_response({"token_ids": await read_beside(encode, await body_of(request))})
+    raw = await body_of(request)
+    return json_response({"token_ids": await read_beside(lambda raw: encode(parse(raw), service), raw)})
 
 
 @router.post("/detokenize", openapi_extra=documented(DetokenizeRequest))
 async def detokenize(request: Request) -> Response:
     """The text of token ids."""
     service = service_of(request)
-
-    def decode(raw: bytes) -> str:
-        body = read(DetokenizeRequest, parse(raw))
-        tokenizer = service.named(body.model).model.tokenizer
-        check_token_ids("token_ids", body.token_ids, tokenizer.vocabulary_size)
-        return tokenizer.decode(body.token_ids)
-
-    return json_response({"text": await read_beside(decode, await body_of(request))})
+    raw = await body_of(request)
+    return json_response({"text": await read_beside(lambda raw: decode(parse(raw), service), raw)})
 
 
 @router.get("/info")

@@ -11,11 +11,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from service.admission import Ledger
 from service.engine import Engine
 from service.errors import Draining, ServiceError
+from service.logs import told
 from service.request import CommandAnswer, Delta, Event, Failed, Finished, GenerationRequest, SessionCommand, Usage
 from service.step_report import StepReport
 
@@ -25,6 +27,8 @@ IDLE_WAIT_S = 1.0
 """How often an idle engine wakes to forget what has outlived its time."""
 STALL_S = 30.0
 """A step longer than this means that the engine hangs."""
+JOIN_S = 1.0
+"""A thread that has said its last needs no longer to end."""
 REPORT_S = 0.1
 """How long reports may wait for more while requests run; a step that is under way is waited for too.
 
@@ -119,6 +123,7 @@ class Runtime:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._empty = asyncio.Event()
         self._empty.set()
+        self._closed = asyncio.Event()
         self._reports: list[StepReport] = []
         """Of steps that were not told yet."""
         self._told = self._beat = clock()
@@ -134,6 +139,11 @@ class Runtime:
     @property
     def is_ready(self) -> bool:
         return self.is_live and not self.draining
+
+    @property
+    def unfinished(self) -> int:
+        """How many accepted requests have not ended."""
+        return len(self._tickets)
 
     def start(self) -> None:
         """Begin to run, answering on the running event loop."""
@@ -177,7 +187,10 @@ class Runtime:
         self.draining = True
         if self._thread.is_alive():
             self._inbox.put(Stop())
-            await asyncio.to_thread(self._thread.join, STALL_S)
+            # No thread waits for the other: none may be begun any more while the interpreter ends.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closed.wait(), STALL_S)
+                self._thread.join(JOIN_S)
         self._close()
 
     def _run(self) -> None:
@@ -185,7 +198,11 @@ class Runtime:
             while self._turn():
                 self._beat = self._clock()
         except BaseException:
-            logger.critical("the engine could not begin again; nothing is generated any more", exc_info=True)
+            logger.critical(
+                "the engine could not begin again; nothing is generated any more",
+                exc_info=True,
+                extra=told("engine_ended"),
+            )
         self._post(self._close)
 
     def _turn(self) -> bool:
@@ -196,7 +213,7 @@ class Runtime:
             running = self._take_messages(events)
             stepped, report = self._engine.step() if running else self._engine.stop()
         except BaseException:
-            logger.exception("the engine failed; it begins again with an empty cache")
+            logger.exception("the engine failed; it begins again with an empty cache", extra=told("engine_failed"))
             stepped, report = self._engine.recover("engine_failed")
         self._tell(report)
         events += stepped
@@ -262,6 +279,7 @@ class Runtime:
         for command_id in self._commands:
             self._refuse(command_id, Draining("the server is stopping", retry_after_s=1))
         self._is_open = False
+        self._closed.set()
 
     def _dispatch(self, events: list[Event]) -> None:
         if not self._is_open:

@@ -34,7 +34,7 @@ Keep = Literal["all", "whole pages", "none"]
 KEPT_ON_FAILURE: dict[FailureCode, Keep] = {"engine_failed": "whole pages", "numerical_error": "none"}
 
 SCORED_ROWS = 64
-"""Most prompt rows of a step that are scored, of all requests: their logits are held in memory together."""
+"""Most prompt rows of a step that are scored or read, of all requests: their logits are held in memory together."""
 
 MakeTranscript = Callable[[GenerationRequest], Transcript]
 
@@ -48,11 +48,11 @@ class _Allowance:
 
     def rows_for(self, active: Active) -> int:
         """How many of them this request may take."""
-        return min(self._rows, self._scored) if active.scores_prompt else self._rows
+        return min(self._rows, self._scored) if active.asks_every_row else self._rows
 
     def take(self, active: Active, count: int) -> None:
         self._rows -= count
-        if active.scores_prompt:
+        if active.asks_every_row:
             self._scored -= count
 
 
@@ -160,7 +160,10 @@ class Scheduler:
                 self._fail(active, _failure_of(active), now)
                 continue
             active.prompt_records += map(record_of, choice.prompt)
-            if choice.search is not None:
+            if choice.raw is not None:
+                active.logits.append(choice.raw)
+                self._end_with_prompt(active, now)
+            elif choice.search is not None:
                 self._search(active, choice, now)
             elif choice.tokens:
                 self._gain(active, choice, now)
@@ -240,14 +243,14 @@ class Scheduler:
 
     def _match(self, active: Active) -> Match:
         """What the tree holds of the prompt without its last token, which always runs."""
-        if active.scores_prompt or not active.request.use_cache:
+        if active.asks_every_row or not active.request.use_cache:
             return Match(self._tree.root)
         return self._tree.match(active.request.prompt_ids[:-1])
 
     def _attach(self, active: Active, lease: Lease, match: Match) -> None:
         request = active.request
         # Asked before the turn, which may drop what the tree holds.
-        is_known = active.scores_prompt and bool(self._tree.match(request.prompt_ids[:-1]).tokens)
+        is_known = active.asks_every_row and bool(self._tree.match(request.prompt_ids[:-1]).tokens)
         if not request.use_cache:
             active.turn = Turn(take_over=False, reason="disabled")
         elif active.session is None:
@@ -297,6 +300,14 @@ class Scheduler:
             gained += self._gain_tokens(active, sequence, tokens)
         self._count_tokens(active, gained)
         self._time_tokens(active, gained, now)
+
+    def _end_with_prompt(self, active: Active, now: float) -> None:
+        """End a request that generates nothing, once all of its prompt has run."""
+        (sequence,) = active.sequences
+        if sequence.lease.length == len(active.request.prompt_ids):
+            self._let_go(active, sequence, "all")
+            active.sequences = []
+            self._finish(active, now)
 
     def _search(self, active: Active, choice: Choice, now: float) -> None:
         """Let beams grow. Tokens count once they are sure to be returned; each step is one token's time."""
@@ -374,11 +385,13 @@ class Scheduler:
 
     def _finish(self, active: Active, now: float) -> None:
         completions = tuple(active.completions[index] for index in sorted(active.completions))
-        self._end(active, completions[0].finish_reason, now)
+        self._end(active, completions[0].finish_reason if completions else "length", now)
         usage, cache, timings = active.usage(), active.cache_report(), active.timings(now)
         prompt, speculation = tuple(active.prompt_records), active.speculation_report()
         stopped = active.beams.search.stopped if active.beams is not None else None
-        self._events.append(Finished(active.id, completions, usage, cache, timings, prompt, stopped, speculation))
+        self._events.append(
+            Finished(active.id, completions, usage, cache, timings, prompt, stopped, speculation, tuple(active.logits))
+        )
 
     def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> None:
         for active in actives:

@@ -196,6 +196,12 @@ class GenerateRequest(DecodingFields, PromptFields):
     )
 
 
+class LogitsRequest(ModelField, PromptFields):
+    """What is asked for the raw logits of a prompt, which no route gives."""
+
+    all_positions: bool = Field(False, description="Of every position of the prompt, not of the last alone.")
+
+
 class TokenizeRequest(ModelField):
     """The body of `POST /tokenize`."""
 

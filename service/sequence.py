@@ -7,6 +7,9 @@ Always: once a sequence decodes, its lease holds the positions of its ids except
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.decoding.choice import Constraint
 from model.decoding.history import History
 from model.decoding.params import DecodingParameters, Drawn
@@ -136,6 +139,8 @@ class Active:
     accepted_tokens: int = 0
     prompt_records: list[TokenRecord] = field(default_factory=list)
     """The prompt's tokens from its second on, as far as their log-probabilities are known."""
+    logits: list[NDArray[np.float32]] = field(default_factory=list)
+    """Of the prompt's rows that were asked for, as far as they have run."""
     turn: Turn = field(default_factory=lambda: Turn(take_over=False))
 
     @property
@@ -157,9 +162,14 @@ class Active:
 
     @property
     def scores_prompt(self) -> bool:
-        """Whether the log-probabilities of the prompt are wanted: every row of it runs then."""
+        """Whether the log-probabilities of the prompt are wanted."""
         options = self.request.parameters.logprobs
         return options is not None and options.prompt
+
+    @property
+    def asks_every_row(self) -> bool:
+        """Whether something is wanted of each row of the prompt: every one of them runs then."""
+        return self.scores_prompt or self.request.logits == "all"
 
     def usage(self) -> Usage:
         """What was counted for this request so far; nothing while it is queued."""

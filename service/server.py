@@ -18,8 +18,10 @@ import uvicorn
 
 from service.app import create_app
 from service.context import Service
+from service.logs import told
 from service.runtime import Runtime
 from service.settings import Settings
+from service.startup import runtimes_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,12 @@ class DrainingServer(uvicorn.Server):
         finally:
             await self._stop()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            addresses = [each.getsockname()[:2] for server in self.servers for each in server.sockets]
+            logger.info("ready", extra=told("ready", addresses=[f"{host}:{port}" for host, port in addresses]))
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called inside the signal handler, so it only hands over to the loop."""
         if self._loop is not None:
@@ -53,10 +61,19 @@ class DrainingServer(uvicorn.Server):
 
     def _on_signal(self, sig: int) -> None:
         if self._drain is not None:
-            logger.warning("%s again: stopping at once", signal.Signals(sig).name)
+            logger.warning("stopping at once", extra=told("stop_at_once", signal=signal.Signals(sig).name))
             self.force_exit = self.should_exit = True
             return
-        logger.info("%s: no new requests; up to %g s for those that run", signal.Signals(sig).name, self._drain_s)
+        running = sum(runtime.unfinished for runtime in self._runtimes)
+        logger.info(
+            "no new requests; those that run may finish",
+            extra=told(
+                "drain",
+                signal=signal.Signals(sig).name,
+                drain_s=self._drain_s,
+                running=running,
+            ),
+        )
         self._drain = asyncio.create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
@@ -92,24 +109,16 @@ def _try_address(family: int, address: Any, *, is_only: bool) -> None:
             raise
 
 
-def runtimes_of(service: Service) -> list[Runtime]:
-    """The engines to start and stop. Raises TypeError for a service whose engines are not its own."""
-    runtimes = [served.runtime for served in service.models.values() if isinstance(served.runtime, Runtime)]
-    if len(runtimes) < len(service.models):
-        raise TypeError("only a service with engines of its own can be served")
-    return runtimes
-
-
 def run_server(service: Service, settings: Settings) -> int:
     """Serve until a signal ends it; answers the process's exit code."""
     runtimes = runtimes_of(service)
-    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s:     %(message)s")
     config = uvicorn.Config(
         create_app(service),
         host=settings.host,
         port=settings.port,
         log_level=settings.log_level,
-        access_log=settings.log_level == "debug",
+        log_config=None,
+        access_log=False,
         lifespan="off",
         ws="none",
         server_header=False,
@@ -119,4 +128,6 @@ def run_server(service: Service, settings: Settings) -> int:
     # uvicorn leaves by SystemExit when it cannot listen, and has said why.
     with suppress(SystemExit):
         asyncio.run(server.serve_until_drained())
-    return 0 if server.started else 1
+    exit_code = 0 if server.started else 1
+    logger.info("stop", extra=told("stop", exit_code=exit_code))
+    return exit_code

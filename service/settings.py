@@ -7,7 +7,7 @@ written here and nowhere else.
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
@@ -27,9 +27,11 @@ ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](
 class SettingsError(Exception):
     """Options that cannot be used: one line for each, naming the option and what is allowed."""
 
-    def __init__(self, *problems: str) -> None:
+    def __init__(self, *problems: str, names: Sequence[str] = ()) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+        self.names = tuple(names)
+        """The options, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,9 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least serious lines logged."
     )
+    log_format: Literal["auto", "text", "json"] = Field(
+        default="auto", description="Form of log lines. auto: text on a terminal, else JSON, an object a line."
+    )
 
     @property
     def models_folder(self) -> Path | None:
@@ -192,7 +197,8 @@ class Settings(BaseModel):
             return cls.model_validate(named | given)
         except ValidationError as error:
             names = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
-            raise SettingsError(*(cls._problem(name, name in given) for name in names)) from None
+            problems = [cls._problem(name, name in given) for name in names]
+            raise SettingsError(*problems, names=tuple(names)) from None
 
     @classmethod
     def _problem(cls, name: str, is_flag: bool) -> str:

@@ -171,6 +171,14 @@ def _served(settings: Settings, loaded: Loaded, metrics: Metrics) -> Served:
     return Served(Runtime(loaded.engine, ledger, on_report=numbers.observe), info, loaded.model)
 
 
+def runtimes_of(service: Service) -> list[Runtime]:
+    """The engines to start and stop. Raises TypeError for a service whose engines are not its own."""
+    runtimes = [served.runtime for served in service.models.values() if isinstance(served.runtime, Runtime)]
+    if len(runtimes) < len(service.models):
+        raise TypeError("only a service with engines of its own can be served")
+    return runtimes
+
+
 class LocalGenerator:
     """Generation in the calling thread, without a server."""
 

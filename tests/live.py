@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.app import create_app
 from service.context import Service
-from service.server import DrainingServer, runtimes_of
+from service.server import DrainingServer
 from service.settings import Settings
-from service.startup import build_service
+from service.startup import build_service, runtimes_of
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.decoding.choice import Ask, Choice
 from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
@@ -34,6 +35,9 @@ class ScriptedOps:
 
     def rank(self, logits: Sequence[Context], rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
         return [self._rank(logits[each.row], each) for each in rankings]
+
+    def read_logits(self, logits: Sequence[Context], rows: Sequence[int]) -> NDArray[np.float32]:
+        raise NotImplementedError
 
     def score(self, logits: Sequence[Context], scores: Sequence[Score]) -> list[Drawn]:
         rows = [reference.log_softmax(logits_after(logits[each.row])) for each in scores]

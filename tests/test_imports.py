@@ -18,6 +18,7 @@ CONCURRENCY = (
     "service/server.py",
     "service/beside.py",
     "service/exchange.py",
+    "service/background.py",  # callers in process block in threads of their own, or have none but ours
     "service/client.py",
     "service/cli/*",
 )
@@ -73,13 +74,14 @@ ENGINE_ROOM = [
     "step_report",
     "tally",
 ]
-MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors")}
+MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors", "logs")}
 """Data flows one way: what is on its way into the engine, and nothing of the door that sends it."""
 
 NATIVE_PATH = [
     "service.app",
     "service.cli.main",
     "service.client",
+    "service.local",
     "service.server",
     "service.startup",
     "model.chat",
@@ -196,6 +198,14 @@ def test_serving_without_torch_loads_neither_torch_nor_transformers() -> None:
 
     assert "" == answer.stderr
     assert {name: [] for name in NATIVE_PATH} == json.loads(answer.stdout)
+
+
+def test_a_model_in_process_needs_no_http() -> None:
+    program = "import sys, service.local; print(*sorted({'fastapi', 'uvicorn', 'httpx'} & sys.modules.keys()))"
+
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert ("", "\n") == (answer.stderr, answer.stdout)
 
 
 def test_a_request_served_by_default_loads_neither_torch_nor_transformers(tmp_path: Path) -> None:

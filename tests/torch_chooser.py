@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from model.decoding import torch_choice
 from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
@@ -19,3 +21,6 @@ class TorchChooser:
 
     def score(self, logits: torch.Tensor, scores: Sequence[Score]) -> list[Drawn]:
         return torch_choice.score(logits, scores)
+
+    def read_logits(self, logits: torch.Tensor, rows: Sequence[int]) -> NDArray[np.float32]:
+        return logits[list(rows)].float().numpy()

@@ -69,6 +69,8 @@ class Ask:
     """Tokens of the prompt whose log-probabilities are wanted."""
     search: Search | None = None
     """The beam search that `sequences` are the live beams of, or its prompt; parents and samples are empty then."""
+    raw: tuple[int, ...] = ()
+    """Rows whose logits are wanted as they stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +85,5 @@ class Choice:
     """The answers to the ask's `prompt`."""
     search: Search | None = None
     """The ask's search after this step; its live beams are the sequences that go on."""
+    raw: NDArray[np.float32] | None = None
+    """The logits of the ask's `raw` rows, [rows, vocabulary]."""

@@ -23,7 +23,7 @@ Masks = Sequence[NDArray[np.uint32] | None]
 Changes = tuple[Sequence[LogitEdits], Masks]
 
 FAILED = Choice((), ((Drawn(None),),))
-"""Of a search that a NaN has met."""
+"""Of a search, or of logits, that a NaN has met."""
 
 
 class Chooser(Ranker, Protocol):
@@ -32,6 +32,8 @@ class Chooser(Ranker, Protocol):
     def choose(self, logits: Any, draws: Sequence[Draw]) -> list[Drawn]: ...
 
     def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]: ...
+
+    def read_logits(self, logits: Any, rows: Sequence[int]) -> NDArray[np.float32]: ...
 
 
 class Sampler:
@@ -53,7 +55,9 @@ class Sampler:
         choices = []
         for index, ask in enumerate(asks):
             prompt, rest = scored[index][: len(ask.prompt)], scored[index][len(ask.prompt) :]
-            if index in picked:
+            if ask.raw:
+                choices.append(self._read(logits, ask))
+            elif index in picked:
                 found = picked[index]
                 choices.append(FAILED if found is None else found.choice(rest, prompt))
             else:
@@ -69,6 +73,10 @@ class Sampler:
             else:
                 tokens.append(self._settled(logits, ask, asking, tuple(islice(drawn, len(asking.rows)))))
         return Choice(ask.parents, tuple(tokens), prompt)
+
+    def _read(self, logits: Any, ask: Ask) -> Choice:
+        raw = self._ops.read_logits(logits, ask.raw)
+        return FAILED if np.isnan(raw).any() else Choice((), (), raw=raw)
 
     def _pick(self, logits: Any, asks: Sequence[Ask]) -> dict[int, Picked | None]:
         """What the searches among the asks pick, by the ask's index."""

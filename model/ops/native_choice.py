@@ -45,6 +45,9 @@ class NativeChooser:
     def score(self, rows: Rows, scores: Sequence[Score]) -> list[Drawn]:
         return [scored(answer) for answer in self._native.score(rows, [score_tuple(each) for each in scores])]
 
+    def read_logits(self, logits: Rows, rows: Sequence[int]) -> Rows:
+        return logits[list(rows)]
+
 
 def draw_tuple(draw: Draw) -> _native.DrawTuple:
     of, top = ("", 0) if draw.logprobs is None else (draw.logprobs.of, draw.logprobs.top)

@@ -189,6 +189,9 @@ class NativeOps:
     def score(self, logits: NativeLogits, scores: Sequence[Score]) -> list[Drawn]:
         return [scored(answer) for answer in self._native.score([score_tuple(each) for each in scores])]
 
+    def read_logits(self, logits: NativeLogits, rows: Sequence[int]) -> NDArray[np.float32]:
+        return logits.numpy()[list(rows)]
+
     def _pack(self, index: int, first: int, part: StoredTensor, *, exact: bool) -> bool:
         rows = part.rows()
         for begin in range(0, len(rows), PACK_ROWS):

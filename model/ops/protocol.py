@@ -8,6 +8,9 @@ Always: the calls that a decoder makes do not depend on the batch, so an op set 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.batch import Batch
 from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 from model.loading.tensor import StoredTensor
@@ -91,6 +94,9 @@ class OpSet(Protocol[Array, Matrix, Vector]):
 
     def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]:
         """The log-probability of each given token; `token_id` is None where its row holds a NaN or +∞."""
+
+    def read_logits(self, logits: Any, rows: Sequence[int]) -> NDArray[np.float32]:
+        """These rows as they stand, copied: [rows, vocabulary]."""
 
 
 class Program(Protocol):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -139,6 +140,9 @@ class TorchOps:
 
     def score(self, logits: Tensor, scores: Sequence[Score]) -> list[Drawn]:
         return torch_choice.score(logits, scores)
+
+    def read_logits(self, logits: Tensor, rows: Sequence[int]) -> NDArray[np.float32]:
+        return logits[list(rows)].float().cpu().numpy()
 
     def start(self, batch: Batch) -> None:
         """Carry out the batch's copies in order; the operations then work on its rows."""

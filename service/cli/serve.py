@@ -1,16 +1,23 @@
 """`tane serve`: load the model and answer over HTTP until a signal ends it."""
 
+import logging
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.console import Failure, harmless, loading_bar, messages
+from service import __version__
+from service.cli.console import Failure, Told, harmless, loading_bar, messages
 from service.cli.loading import model_errors, read_settings
 from service.cli.options import settings_options
+from service.logs import configure_logging, form_for, told
 
 if TYPE_CHECKING:
     from service.context import Served, Service
     from service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 EVERY_ADDRESS = ("0.0.0.0", "::")
 EXAMPLE = '{"prompt": "The capital of France is", "temperature": 0, "max_new_tokens": 16}'
@@ -35,16 +42,53 @@ def serve(**flags: Any) -> None:
       TANE_MODEL=./other.gguf tane serve
     """
     settings = read_settings(flags)
-    from service.server import address_problem, run_server
+    from service.server import run_server
+
+    form = form_for(settings.log_format, sys.stderr)
+    configure_logging(settings.log_level, form, sys.stderr)
+    if form == "json":
+        logger.info("start", extra=told("start", version=__version__, pid=os.getpid()))
+    try:
+        service = _loaded(settings)
+    except Told as problem:
+        if form == "text":
+            raise
+        logger.critical(problem.message, extra=told("not_started", exit_code=problem.exit_code))
+        raise click.exceptions.Exit(problem.exit_code) from problem
+    if form == "text":
+        for line in banner(service, settings):
+            messages().print(harmless(line), soft_wrap=True)
+    else:
+        _tell_of(service)
+    raise click.exceptions.Exit(run_server(service, settings))
+
+
+def _loaded(settings: "Settings") -> "Service":
+    """What is to be served. Raises Failure and Unusable."""
+    from service.server import address_problem
     from service.startup import build_service
 
     if problem := address_problem(settings):
         raise Failure(problem)
     with model_errors(), loading_bar("loading the model") as progress:
-        service = build_service(settings, progress=progress)
-    for line in banner(service, settings):
-        messages().print(harmless(line), soft_wrap=True)
-    raise click.exceptions.Exit(run_server(service, settings))
+        return build_service(settings, progress=progress)
+
+
+def _tell_of(service: "Service") -> None:
+    """What the banner tells, as a line for each model."""
+    for served in service.models.values():
+        info = served.engine_info
+        logger.info(
+            "loaded",
+            extra=told(
+                "loaded",
+                model=served.model.name,
+                engine=info.engine,
+                fingerprint=info.fingerprint,
+                context_length=info.context_length,
+                kv_cache_bytes=info.kv_cache_bytes,
+            ),
+        )
 
 
 def banner(service: "Service", settings: "Settings") -> list[str]:

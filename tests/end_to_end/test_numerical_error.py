@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.decoding.params import LogprobOptions
+from model.decoding.params import DecodingParameters, LogprobOptions
 from model.loading.checkpoint import ModelFileError
-from service.request import Failed, Terminal
+from service.request import Failed, GenerationRequest, LogitsOf, Terminal
 from tests.bits.laboratory import Laboratory, Truth, bits_of
 from tests.bits.questions import Question, greedy, questions_of, random_prompt, seeded
 from tests.tiny_model import TinyShape, tiny_weights, write_tiny_gguf
@@ -127,3 +127,13 @@ def test_a_model_that_holds_numbers_that_are_not_finite_is_refused(value: float,
 
     with pytest.raises(ModelFileError, match=r"token_embd\.weight holds a NaN or an infinity"):
         Laboratory(model)
+
+
+@pytest.mark.parametrize("of", ["last", "all"])
+def test_logits_that_are_no_numbers_fail_their_request(of: LogitsOf, laboratory: Laboratory) -> None:
+    nothing_new = DecodingParameters(max_new_tokens=0, seed=0)
+
+    (ended,) = laboratory.run([GenerationRequest("bomb", (9, BOMB, 9), nothing_new, logits=of)])
+
+    assert isinstance(ended, Failed)
+    assert "numerical_error" == ended.code

@@ -143,7 +143,7 @@ def _read_until_cut(url: str) -> None:
 
 def serve_to_its_end(model_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """A server process that ends by itself."""
-    command = [TANE, "serve", "--model", str(model_path), *options]
+    command = [TANE, "serve", "--log-format", "text", "--model", str(model_path), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

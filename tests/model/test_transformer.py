@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.batch import Batch, Segment
@@ -149,6 +151,9 @@ class NamingOps:
         raise NotImplementedError
 
     def rank(self, logits: Any, rankings: Sequence[Ranking]) -> list[tuple[Ranked, ...]]:
+        raise NotImplementedError
+
+    def read_logits(self, logits: Any, rows: Sequence[int]) -> NDArray[np.float32]:
         raise NotImplementedError
 
     def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]:

@@ -32,6 +32,9 @@ class RecordingOpSet:
         self.calls.append((logits, list(draws)))
         return [Drawn(token_id) for token_id in range(len(draws))]
 
+    def read_logits(self, logits: Any, rows: Sequence[int]) -> NDArray[np.float32]:
+        return np.array([logits[row] for row in rows], dtype=np.float32)
+
     def score(self, logits: Any, scores: Sequence[Score]) -> list[Drawn]:
         self.scored.append(list(scores))
         return [Drawn(each.token_id, float(-each.row)) for each in scores]

@@ -12,6 +12,7 @@ from model.loading.wheels import PullError
 from service.cli.main import main
 from service.cli.serve import address_of
 from service.context import Served, Service
+from service.logs import event_of, fields_of
 from service.model_report import ModelReport
 from service.settings import Settings
 from tests.fake_runtime import ENGINE_INFO, MODEL, FakeRuntime, make_service
@@ -32,6 +33,9 @@ class FakeServer:
             raise self.failure
         return make_service(settings=settings, variants=self.variants)
 
+    def configure_logging(self, level: str, form: str, stream: Any) -> None:
+        """As for people, so that lines of the log are not among what is printed."""
+
     def run_server(self, service: Service, settings: Settings) -> int:
         self.settings = settings
         return self.exit_code
@@ -42,12 +46,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     fake = FakeServer()
     monkeypatch.setattr("service.startup.build_service", fake.build_service)
     monkeypatch.setattr("service.server.run_server", fake.run_server)
+    monkeypatch.setattr("service.cli.serve.configure_logging", fake.configure_logging)
     monkeypatch.setattr("service.server.address_problem", lambda settings: fake.address_problem)
     return fake
 
 
 def serve(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["serve", *arguments])
+    return CliRunner().invoke(main, ["serve", "--log-format", "text", *arguments])
 
 
 def settings_for(host: str, port: int) -> Settings:
@@ -159,6 +164,28 @@ def test_a_model_that_cannot_be_had_ends_it_in_one_line(server: FakeServer, fail
     result = serve()
 
     assert (exit_code, f"Error: {failure}\n") == (result.exit_code, result.stderr)
+
+
+def test_as_json_what_is_served_is_lines_of_the_log(server: FakeServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    result = serve("--log-format", "json")
+
+    assert (0, "") == (result.exit_code, result.output)
+    assert ["start", "loaded"] == [event_of(record) for record in caplog.records]
+    assert "tiny" == fields_of(caplog.records[1])["model"]
+
+
+def test_as_json_a_model_that_cannot_be_had_is_a_line_of_the_log(
+    server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.failure = ModelFileError("not a GGUF file")
+
+    result = serve("--log-format", "json")
+
+    (record,) = caplog.records
+    assert (2, "") == (result.exit_code, result.output)
+    assert ("not_started", "not a GGUF file") == (event_of(record), record.getMessage())
 
 
 def test_an_address_that_is_taken_is_refused_before_the_model_is_loaded(server: FakeServer) -> None:

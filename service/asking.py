@@ -1,0 +1,56 @@
+"""From plain values to what a served model is asked: text, logits, tokens. What routes and callers in process share.
+
+Knows bodies and models; knows no HTTP and no engine. Slow for long texts and for constraints.
+Always: what is refused is refused by name, with InvalidField or NotFound.
+"""
+
+from typing import Any
+
+from model.decoding.params import DecodingParameters
+from service.context import Served, Service
+from service.domain import Asked, check_token_ids, read_generate, read_prompt, text_errors
+from service.errors import InvalidField
+from service.request import GenerationRequest, LogitsOf
+from service.schemas import DetokenizeRequest, GenerateRequest, LogitsRequest, TokenizeRequest, read
+
+NOTHING_NEW = DecodingParameters(max_new_tokens=0, seed=0)
+
+
+def ask_generate(value: Any, service: Service, request_id: str) -> tuple[Served, Asked]:
+    """The model that a body of `/generate` asks, and what it asks for."""
+    body = read(GenerateRequest, value)
+    served = service.named(body.model)
+    return served, read_generate(body, served.model, served.engine_info.context_length, request_id)
+
+
+def ask_logits(value: Any, service: Service, request_id: str) -> tuple[Served, GenerationRequest]:
+    """The model whose raw logits are asked for, and the request that brings them and generates nothing."""
+    body = read(LogitsRequest, value)
+    served = service.named(body.model)
+    field, prompt_ids = read_prompt(body, served.model)
+    context_length = served.engine_info.context_length
+    if len(prompt_ids) > context_length:
+        raise InvalidField(
+            f"the prompt has {len(prompt_ids)} tokens; the context holds {context_length}",
+            code="context_length_exceeded",
+            param=field,
+            allowed={"context_length": context_length, "prompt_tokens": len(prompt_ids)},
+        )
+    of: LogitsOf = "all" if body.all_positions else "last"
+    return served, GenerationRequest(request_id, tuple(prompt_ids), NOTHING_NEW, logits=of)
+
+
+def encode(value: Any, service: Service) -> list[int]:
+    """The token ids of a text, from a body of `/tokenize`."""
+    body = read(TokenizeRequest, value)
+    tokenizer = service.named(body.model).model.tokenizer
+    with text_errors("text"):
+        return tokenizer.encode(body.text)
+
+
+def decode(value: Any, service: Service) -> str:
+    """The text of token ids, from a body of `/detokenize`."""
+    body = read(DetokenizeRequest, value)
+    tokenizer = service.named(body.model).model.tokenizer
+    check_token_ids("token_ids", body.token_ids, tokenizer.vocabulary_size)
+    return tokenizer.decode(body.token_ids)

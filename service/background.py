@@ -1,0 +1,134 @@
+"""The engines of a service on an event loop in a thread of its own, for callers who have no loop or one of their own.
+
+The only module that blocks a caller's thread. Knows runtimes and tickets; knows no fields and no text.
+Always: it may be called from any thread but its own; a caller who gives up waiting cancels what it asked for; nothing
+waits for ever: whatever is closed has answered everyone before.
+"""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from service.context import Served, Service, Ticket
+from service.errors import Draining
+from service.request import Delta, Failed, Finished, GenerationRequest
+from service.startup import runtimes_of
+
+Answer = TypeVar("Answer")
+
+
+class Background:
+    """Begins to run when it is made, and until `close`."""
+
+    def __init__(self, service: Service) -> None:
+        self._runtimes = runtimes_of(service)
+        self._loop = asyncio.new_event_loop()
+        # Reentrant, since a collection of garbage may close one while its thread holds the lock.
+        self._lock = threading.RLock()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="tane", daemon=True)
+        self._thread.start()
+        _OPEN.add(self)
+        self._call(self._start())
+
+    def begin(self, served: Served, request: GenerationRequest) -> Ticket:
+        """Accept a request. Raises InvalidField, SessionBusy, Overloaded or Draining."""
+        return self._call(_submit(served, request))
+
+    def next_event(self, ticket: Ticket) -> Delta | Finished | Failed:
+        """What is new; a terminal event comes last."""
+        return self._call(ticket.next_event())
+
+    def finish(self, served: Served, request: GenerationRequest) -> Finished | Failed:
+        """The end of a request. Raises what `begin` raises."""
+        return self._call(_finish(served, request))
+
+    def end(self, ticket: Ticket) -> None:
+        """Cancel a request and wait until it has ended, as all have once this is closed."""
+        with suppress(Draining):
+            self._call(_end(ticket))
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Ask for the end of a request, and wait for nothing: also a collection of garbage may do so."""
+        with self._lock:
+            if not self._is_closed:
+                self._loop.call_soon_threadsafe(ticket.cancel)
+
+    def close(self) -> None:
+        """End everything that runs with `engine_stopped`, and the threads. May be called again."""
+        self.close_soon()
+        self._thread.join()
+
+    def close_soon(self) -> None:
+        """Begin to close, and wait for nothing."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+
+    def _call(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+        """Run it on the loop and wait. What interrupts the wait cancels it."""
+        with self._lock:
+            if self._is_closed:
+                coroutine.close()
+                raise Draining("this Tane is closed", code="closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def _start(self) -> None:
+        for runtime in self._runtimes:
+            runtime.start()
+
+    async def _stop(self) -> None:
+        await asyncio.gather(*(runtime.stop() for runtime in self._runtimes))
+        # Everyone was answered: let those who still read see it.
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+        self._loop.stop()
+
+
+async def _submit(served: Served, request: GenerationRequest) -> Ticket:
+    return served.runtime.submit(request)
+
+
+async def _finish(served: Served, request: GenerationRequest) -> Finished | Failed:
+    ticket = served.runtime.submit(request)
+    try:
+        return await _terminal(ticket)
+    finally:
+        ticket.cancel()
+
+
+async def _end(ticket: Ticket) -> None:
+    ticket.cancel()
+    await _terminal(ticket)
+
+
+async def _terminal(ticket: Ticket) -> Finished | Failed:
+    event = await ticket.next_event()
+    while isinstance(event, Delta):
+        event = await ticket.next_event()
+    return event
+
+
+_OPEN: WeakSet[Background] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """The interpreter does not end while compiled code runs in a thread of ours."""
+    for background in list(_OPEN):
+        background.close()
