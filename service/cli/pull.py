@@ -30,8 +30,8 @@ def pull(as_json: bool, **flags: Any) -> None:
             {
                 "name": DEFAULT_MODEL.name,
                 "path": str(path),
-                "sha256": DEFAULT_MODEL.file_sha256,
-                "bytes": DEFAULT_MODEL.file_bytes,
+                "sha256": DEFAULT_MODEL.sha256,
+                "bytes": DEFAULT_MODEL.bytes,
             }
         )
     else:

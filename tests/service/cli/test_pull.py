@@ -40,7 +40,7 @@ def test_the_path_is_all_that_is_printed() -> None:
 def test_json_names_the_model_its_path_and_its_hash() -> None:
     printed = json.loads(pull("--json").stdout)
 
-    assert (DEFAULT_MODEL.name, str(PLACE), DEFAULT_MODEL.file_sha256) == (
+    assert (DEFAULT_MODEL.name, str(PLACE), DEFAULT_MODEL.sha256) == (
         printed["name"],
         printed["path"],
         printed["sha256"],
