@@ -20,7 +20,6 @@ import httpx
 from model.loading.hf_reference import HubAccess, HubReference
 from model.loading.wheels import PullError
 
-CHUNK_BYTES = 1 << 20
 MOST_LISTING_BYTES = 32 << 20
 MOST_REDIRECTS = 5
 ATTEMPTS = 4
@@ -66,10 +65,7 @@ class HubClient:
 
     def __init__(self, access: HubAccess, *, sleep: Callable[[float], None] = time.sleep) -> None:
         """Raises PullError where the endpoint is no address."""
-        try:
-            self._endpoint = httpx.URL(access.endpoint.rstrip("/"))
-        except httpx.InvalidURL:
-            raise PullError("the hub's address is not one") from None
+        self._endpoint = _address(access.endpoint)
         self._token = access.token
         self._sleep = sleep
         self._http = httpx.Client(timeout=TIMEOUT, headers={"accept-encoding": "identity", "user-agent": "tane"})
@@ -117,7 +113,7 @@ class HubClient:
     def _json(self, address: str, reference: HubReference) -> Any:
         answer = bytearray()
         with self._answer(address, reference) as response:
-            for piece in response.iter_bytes(CHUNK_BYTES):
+            for piece in response.iter_bytes():
                 answer += piece
                 if len(answer) > MOST_LISTING_BYTES:
                     raise PullError(f"the hub's list of {reference.repository_id} is too long")
@@ -140,7 +136,7 @@ class HubClient:
             if done and not _continues(response, done):
                 sink.truncate(0)
                 done = 0
-            for piece in response.iter_raw(CHUNK_BYTES):
+            for piece in response.iter_raw():
                 done += len(piece)
                 if done > file.bytes:
                     raise PullError(f"the hub sends more of {file.name} than the {file.bytes} bytes that it stated")
@@ -165,7 +161,7 @@ class HubClient:
         except (httpx.TransportError, httpx.DecodingError) as error:
             raise TryAgain(f"the hub at {self._endpoint.host} cannot be reached or broke off: {error}") from error
         except httpx.InvalidURL:
-            raise PullError("the hub's address is not one") from None
+            raise PullError("the hub sends on to what is no address") from None
 
     def _follow(self, url: httpx.URL, headers: Mapping[str, str]) -> httpx.Response:
         for _ in range(MOST_REDIRECTS + 1):
@@ -210,6 +206,16 @@ class HubClient:
         if status == httpx.codes.NOT_FOUND:
             return f"the hub has no repository {name}"
         return f"the hub answered {status} for {name}"
+
+
+def _address(endpoint: str) -> httpx.URL:
+    try:
+        url = httpx.URL(endpoint.rstrip("/"))
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise PullError("the hub's address is none: HF_ENDPOINT must be like https://huggingface.co")
+    return url
 
 
 def _continues(response: httpx.Response, done: int) -> bool:
