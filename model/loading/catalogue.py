@@ -57,6 +57,8 @@ class PublishedModel:
     """In a few words, for lists."""
     architecture: str
     parameters: int
+    format: str
+    """Of most of its weights."""
     license: str
     terms: Terms | None
     """None where the licence asks for no agreement."""
@@ -97,6 +99,7 @@ DEFAULT_MODEL = PublishedModel(
     about="answers in English; the default",
     architecture="llama",
     parameters=134_515_008,
+    format="Q4_1",
     license="Apache-2.0",
     terms=None,
     file=PurePosixPath(_SMOLLM2.member).name,
@@ -123,6 +126,7 @@ GEMMA_3_270M = PublishedModel(
     about="continues text in many languages; trained on no instructions",
     architecture="gemma3",
     parameters=268_098_176,
+    format="Q4_K_M",
     license="Gemma Terms of Use",
     terms=Terms("Gemma Terms of Use", "https://ai.google.dev/gemma/terms"),
     file="gemma-3-270m-q4_k_m.gguf",

@@ -8,24 +8,42 @@ from pathlib import Path
 
 from model.loading.catalogue import CATALOGUE, DEFAULT_MODEL, PublishedModel
 from model.loading.checkpoint import ModelFileError
-from model.loading.hf_reference import PUBLIC_HUB, SCHEME, HubAccess, HubReference
+from model.loading.cursor import shown
+from model.loading.hf_reference import FORM, PUBLIC_HUB, SCHEME, HubAccess, HubReference
 from model.loading.hub import Progress, pull
 
-Named = Path | PublishedModel | HubReference
+Published = PublishedModel | HubReference
 
 
-def named(text: str) -> Named:
-    """What the text names. Raises ModelFileError for a name of the hub that is none."""
+def published(text: str) -> Published | None:
+    """What can be pulled under that name, if anything. Raises ModelFileError for a name of the hub that is none."""
+    return HubReference.parse(text) if text.startswith(SCHEME) else CATALOGUE.get(text.lower())
+
+
+def named_anywhere(text: str) -> Published:
+    """What can be pulled under that name. Raises ModelFileError where nothing can."""
+    if model := published(text):
+        return model
+    raise ModelFileError(
+        f"{shown(text)} is no name of a model{_hint(text)}; known are {', '.join(CATALOGUE)} and {FORM}"
+    )
+
+
+def named(text: str) -> Path | Published:
+    """What the text names here. Raises ModelFileError for what is nearly a name, and for none of the hub's."""
     path = Path(text)
     if _exists(path):
         return path
-    if model := CATALOGUE.get(text.lower()):
+    if model := published(text):
         return model
-    if text.startswith(SCHEME):
-        return HubReference.parse(text)
-    if near := difflib.get_close_matches(text.lower(), CATALOGUE, 1):
-        raise ModelFileError(f"no such file or folder; did you mean the model {near[0]}?", path=path)
+    if hint := _hint(text):
+        raise ModelFileError(f"no such file or folder{hint}", path=path)
     return path
+
+
+def _hint(text: str) -> str:
+    near = difflib.get_close_matches(text.lower(), CATALOGUE, 1)
+    return f"; did you mean the model {near[0]}?" if near else ""
 
 
 def locate(
