@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "c0ffee" + "0" * 34
-LISTING = re.compile(r"/api/models/([^/]+/[^/]+)/revision/(.+)")
+LISTING = re.compile(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)")
 FILE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 
 
@@ -74,12 +74,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        path = unquote(parts.path)
-        self.hub.requests.append(Request(path, {name.lower(): value for name, value in self.headers.items()}))
-        if match := LISTING.fullmatch(path):
-            self._list(match[1], match[2], parts.query)
-        elif match := FILE.fullmatch(path):
-            self._send_file(match[1], match[2], match[3])
+        said = {name.lower(): value for name, value in self.headers.items()}
+        self.hub.requests.append(Request(unquote(parts.path), said))
+        if match := LISTING.fullmatch(parts.path):
+            self._list(match[1], unquote(match[2]), parts.query)
+        elif match := FILE.fullmatch(parts.path):
+            self._send_file(match[1], match[2], unquote(match[3]))
         else:
             refuse(404)(self)
 

@@ -110,10 +110,12 @@ class _Pull:
         return shards_of((self._partial / INDEX).read_bytes(), self._reference)
 
     def _check_room(self, files: list[HubFile]) -> None:
-        parts = [self._partial / _part_name(file) for file in files]
-        there = sum(part.stat().st_size for part in parts if part.exists())
-        there += sum(file.bytes for file in files if (self._partial / _own_name(file)).exists())
-        check_room(self._partial, sum(file.bytes for file in files) - there)
+        replaced = read_record(self._place)
+        linked = {file.hash for file in replaced.files} if replaced else set()
+        missing = [file for file in files if file.hash not in linked and not (self._partial / _own_name(file)).exists()]
+        parts = [self._partial / _part_name(file) for file in missing]
+        begun = sum(part.stat().st_size for part in parts if part.exists())
+        check_room(self._partial, sum(file.bytes for file in missing) - begun)
 
     def _bring(self, listing: Listing, file: HubFile, told: Callable[[int], None]) -> None:
         """Have the file in the partial folder: from an ended pull, from the folder to be replaced, or from the hub."""
@@ -121,7 +123,7 @@ class _Pull:
         if not is_whole(target, file):
             target.unlink(missing_ok=True)
             if is_whole(self._place / _own_name(file), file):
-                os.link(self._place / _own_name(file), target)
+                _link(self._place / _own_name(file), target)
             else:
                 self._hub.download(self._reference, listing.commit, file, part, told)
                 _keep(part, target, file)
@@ -186,6 +188,15 @@ def _own_name(file: HubFile) -> str:
 def _part_name(file: HubFile) -> str:
     """By its content, so that a part is never continued with another file's."""
     return f"{file.hash}.part"
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file once more, where the file system has that, else a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        target.unlink(missing_ok=True)
+        shutil.copyfile(source, target)
 
 
 def _keep(part: Path, target: Path, file: HubFile) -> None:

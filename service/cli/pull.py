@@ -94,11 +94,16 @@ def accepts(model: "PublishedModel", accept_terms: bool) -> bool:
     messages().print(f"{model.name} may be used under the {model.terms.title}: {model.terms.url}", soft_wrap=True)
     if accept_terms:
         return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise Unusable(f"read the {model.terms.title} and agree to them with --accept-terms; nothing was fetched")
     if not click.confirm(f"Do you agree to the {model.terms.title}?", default=False, err=True):
         raise Unusable(f"the {model.terms.title} were not agreed to; nothing was fetched")
     return True
+
+
+def can_ask() -> bool:
+    """Whether somebody reads the question and can answer; a shell may also have closed either."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def pull_of_hub(reference: "HubReference", settings: "Settings") -> dict[str, Any]:

