@@ -64,7 +64,8 @@ class FakeHub:
 
     def listing(self) -> bytes:
         siblings = [self.sibling(name) for name in self.files]
-        return json.dumps({"sha": self.commit, "cardData": {"license": self.license}, "siblings": siblings}).encode()
+        said = {"id": "ORG/REPO", "sha": self.commit, "cardData": {"license": self.license}, "siblings": siblings}
+        return json.dumps(said).encode()
 
 
 class Handler(BaseHTTPRequestHandler):

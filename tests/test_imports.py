@@ -37,6 +37,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "service/op_sets.py",
     ),
     "transformers": (),
+    "huggingface_hub": (),
     "tokenizers": ("model/tokenizer.py",),
     "llguidance": ("model/decoding/constraint/*",),
     "jsonschema": (),
