@@ -20,6 +20,8 @@ from service.settings import Settings
 
 OpenModel = Callable[[Path], Checkpoint]
 """Reads and checks the model at a path. Raises ModelFileError."""
+FindModel = Callable[[str | None], Path]
+"""Says where a model lies, or the default one, and pulls it when it is missing. Raises ModelFileError and PullError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,14 @@ class LoadedDraft:
     make: Callable[[], DraftModel]
 
 
-def load_draft(settings: Settings, target: Checkpoint, open_model: OpenModel) -> LoadedDraft | None:
+def load_draft(
+    settings: Settings, target: Checkpoint, open_model: OpenModel, find_model: FindModel
+) -> LoadedDraft | None:
     """None when no draft model is wanted. The name of a variant means that variant. Raises ModelFileError."""
     if settings.draft is None:
         return None
     is_variant = settings.draft in settings.variants
-    path = settings.variants[settings.draft] if is_variant else Path(settings.draft)
+    path = find_model(settings.variants[settings.draft] if is_variant else settings.draft)
     checkpoint = open_model(path)
     _check_vocabulary(path, checkpoint, target)
     op_set = choose_op_set(settings, checkpoint)

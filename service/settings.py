@@ -13,13 +13,16 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic.fields import FieldInfo
+
+from model.loading.hf_reference import DEFAULT_ENDPOINT, PUBLIC_HUB, HubAccess
 
 PREFIX = "TANE_"
 CLIENT_VARIABLES = frozenset({"TANE_API_KEY"})
 """With the prefix, but for the commands that call servers."""
 VARIANT = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
+TOKEN = re.compile(r"[!-~]+")
 ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?")
 """As browsers write one: in lower case, without a path."""
 
@@ -101,20 +104,21 @@ class Settings(BaseModel):
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     model: str | None = Field(
         default=None,
-        description="A GGUF file or a compressed model's folder; without it the default model, pulled when missing.",
+        description="A GGUF file, a folder, or a name that `tane models` lists or `tane pull` takes; without it the "
+        "default model. What has a name is pulled when missing.",
     )
     variant: Variants = Field(
         default=(),
-        description="A model to serve beside the main one under this name, which requests choose as `model`: a GGUF "
-        "file or a compressed model's folder. It has its own engine, sessions and cache; may be given several times.",
+        description="A model to serve beside the main one under this name, which requests choose as `model`: what "
+        "--model may be. It has its own engine, sessions and cache; may be given several times.",
     )
     cache_folder: str | None = Field(
-        default=None, description="Where the default model is kept; default: tane in the user's cache folder."
+        default=None, description="Where what is pulled is kept; default: tane in the user's cache folder."
     )
     draft: str | None = Field(
         default=None,
-        description="A smaller model with the same vocabulary to guess tokens ahead for the main one: a file, a "
-        "folder, or the name of a variant.",
+        description="A smaller model with the same vocabulary to guess tokens ahead for the main one: what --model "
+        "may be, or the name of a variant.",
     )
     draft_cache_bytes: int = Field(
         default=1 << 28, ge=1 << 20, description="Memory for the draft model's cached keys and values."
@@ -163,15 +167,22 @@ class Settings(BaseModel):
         default="auto", description="Form of log lines. auto: text on a terminal, else JSON, an object a line."
     )
 
+    _hub: HubAccess = PrivateAttr(default=PUBLIC_HUB)
+
     @property
     def models_folder(self) -> Path | None:
-        """Where the default model is kept, when that is not the usual place."""
+        """Where what is pulled is kept, when that is not the usual place."""
         return None if self.cache_folder is None else Path(self.cache_folder)
 
     @property
-    def variants(self) -> dict[str, Path]:
-        """Where each model beside the main one lies, by the name that it is served under."""
-        return {name: Path(path) for name, _, path in (value.partition("=") for value in self.variant)}
+    def hub(self) -> HubAccess:
+        """Where models of the Hugging Face hub are pulled from; no part of what is shown or compared as an option."""
+        return self._hub
+
+    @property
+    def variants(self) -> dict[str, str]:
+        """What each model beside the main one is, by the name that it is served under."""
+        return {name: model for name, _, model in (value.partition("=") for value in self.variant)}
 
     @classmethod
     def options(cls) -> dict[str, Option]:
@@ -194,11 +205,13 @@ class Settings(BaseModel):
         if user_cache := environ.get("XDG_CACHE_HOME"):
             named.setdefault("cache_folder", str(Path(user_cache, "tane")))
         try:
-            return cls.model_validate(named | given)
+            settings = cls.model_validate(named | given)
         except ValidationError as error:
             names = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors())
             problems = [cls._problem(name, name in given) for name in names]
             raise SettingsError(*problems, names=tuple(names)) from None
+        settings._hub = _hub_access(environ)
+        return settings
 
     @classmethod
     def _problem(cls, name: str, is_flag: bool) -> str:
@@ -208,6 +221,14 @@ class Settings(BaseModel):
             hint = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
             return f"{PREFIX}{name.upper()} is no option{hint}"
         return f"{option.flag if is_flag else option.variable} must be {option.allowed}"
+
+
+def _hub_access(environ: Mapping[str, str]) -> HubAccess:
+    """From the variables that other programs of the hub read too. Raises SettingsError, which shows no token."""
+    token = environ.get("HF_TOKEN", "").strip()
+    if token and not TOKEN.fullmatch(token):
+        raise SettingsError("HF_TOKEN must be a token of the hub: printable ASCII characters without spaces")
+    return HubAccess(environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT, token or None)
 
 
 _METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT"}

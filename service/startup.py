@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from model.decoding.sampler import Sampler
 from model.decoding.transcript import Transcript
 from model.kv_cache import PAGE_SIZE
 from model.loading.checkpoint import Checkpoint, ModelFileError
-from model.loading.hub import pull
+from model.loading.locate import locate
 from model.loading.model import load_model
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
@@ -27,7 +27,7 @@ from service.admission import Ledger
 from service.beside import worker_lock
 from service.constraints import ConstraintCache
 from service.context import Served, ServedModel, Service
-from service.draft_loading import LoadedDraft, OpenModel, load_draft
+from service.draft_loading import FindModel, LoadedDraft, OpenModel, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
@@ -60,9 +60,10 @@ class Loaded:
 
 def load(settings: Settings, *, progress: Progress | None = None, make_budget: MakeBudget = StepBudget) -> Loaded:
     """Load the main model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
-    path = _main_path(settings, progress)
+    find = _finder(settings, progress)
+    path = find(settings.model)
     checkpoint = load_model(path)
-    draft = load_draft(settings, checkpoint, load_model)
+    draft = load_draft(settings, checkpoint, load_model, find)
     return _loaded(settings, checkpoint, path, checkpoint.name, draft=draft, make_budget=make_budget)
 
 
@@ -74,18 +75,26 @@ def load_all(
     Every file is read and checked once, however often it is named, and before the first engine is built.
     """
     open_once = cache(open_model)
-    path = _main_path(settings, progress)
+    find = _finder(settings, progress)
+    path = find(settings.model)
     main = open_once(path)
-    checkpoints = {name: _open_variant(name, path, main.name, open_once) for name, path in settings.variants.items()}
-    loaded = [_loaded(settings, main, path, main.name, draft=load_draft(settings, main, open_once))]
+    paths = {name: _find_variant(name, model, find) for name, model in settings.variants.items()}
+    checkpoints = {name: _open_variant(name, path, main.name, open_once) for name, path in paths.items()}
+    loaded = [_loaded(settings, main, path, main.name, draft=load_draft(settings, main, open_once, find))]
     for name, checkpoint in checkpoints.items():
         with _naming(name):
-            loaded.append(_loaded(settings, checkpoint, settings.variants[name], name))
+            loaded.append(_loaded(settings, checkpoint, paths[name], name))
     return loaded
 
 
-def _main_path(settings: Settings, progress: Progress | None) -> Path:
-    return Path(settings.model) if settings.model is not None else pull(progress, folder=settings.models_folder)
+def _finder(settings: Settings, progress: Progress | None) -> FindModel:
+    """Finds each model once, however often it is named."""
+    return cache(partial(locate, folder=settings.models_folder, hub=settings.hub, progress=progress))
+
+
+def _find_variant(name: str, model: str, find: FindModel) -> Path:
+    with _naming(name):
+        return find(model)
 
 
 def _open_variant(name: str, path: Path, main_name: str, open_model: OpenModel) -> Checkpoint:

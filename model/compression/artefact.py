@@ -36,7 +36,7 @@ FIELDS = {"format", "version", "name", "recipe", "source", "config", "files", "t
 def load_artefact(folder: Path) -> Checkpoint:
     """Check the whole folder and describe it; weights stay in it. Raises ModelFileError."""
     file = ModelFile(folder / MANIFEST)
-    manifest = _manifest(file)
+    manifest = read_manifest(file)
     described, said = load_description(folder / VOCABULARY)
     source = read_safetensors(folder / WEIGHTS)
     for part in (described, source.file):
@@ -54,7 +54,8 @@ def load_artefact(folder: Path) -> Checkpoint:
     )
 
 
-def _manifest(file: ModelFile) -> dict[str, Any]:
+def read_manifest(file: ModelFile) -> dict[str, Any]:
+    """What the folder says that it holds, before any of it is looked at. Raises ModelFileError."""
     if file.size > MAX_MANIFEST_BYTES:
         raise file.error(f"{file.size} bytes, more than the {MAX_MANIFEST_BYTES} that are allowed")
     try:

@@ -25,7 +25,7 @@ from model.loading.shapes import decoder_shapes
 from model.loading.tensor import StoredTensor
 
 PARTIAL = ".partial"
-_PLAN = "plan.json"
+PLAN = "plan.json"
 _NOTE = ".note.json"
 _DESCRIPTION = "tensor"
 """Key of a part's metadata that describes its tensor."""
@@ -123,7 +123,7 @@ class ArtefactWriter:
 
     def _claim(self) -> None:
         plan = _as_json({"recipe": self._recipe, "source": self._source.sha256})
-        path = self.partial / _PLAN
+        path = self.partial / PLAN
         if not path.exists():
             _replace_text(path, plan)
         elif path.read_text(encoding="utf-8") != plan:

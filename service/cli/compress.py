@@ -64,9 +64,9 @@ def list_recipes(context: click.Context, parameter: click.Parameter, value: bool
 def compress(model: str | None, out: Path | None, name: str | None, as_json: bool, **given: Any) -> None:
     """Quantise and prune a model.
 
-    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve. The result is a
-    folder, which all commands take in place of a file. An interrupted run goes on where it stopped when the same
-    command is given again.
+    MODEL is a GGUF file, a folder, or a name as `tane models` lists them; without it, what `tane serve` would serve.
+    The result is a folder, which all commands take in place of a file. An interrupted run goes on where it stopped when
+    the same command is given again.
 
     A recipe is one or more parts joined by +, in this order: ffn-50, heads-33, layers-10 (make matrices smaller);
     magnitude, obd, saliency, wanda or sparsegpt with -50 or -2of4, or obc-50 (set weights to zero); rtn, gptq or

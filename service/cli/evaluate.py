@@ -15,7 +15,7 @@ import click
 
 from service.cli.console import Failure, Unusable, count_bar, harmless, loading_bar, messages, write_json
 from service.cli.evaluation_report import draw_errors, show
-from service.cli.loading import load_checkpoint, load_checkpoint_of, model_errors, read_settings
+from service.cli.loading import find_model, load_checkpoint, load_checkpoint_of, model_errors, read_settings
 from service.cli.options import model_argument, settings_options
 from service.cli.plotting import plot_option
 from service.op_sets import usable_cores
@@ -55,9 +55,7 @@ class Text:
 
 @click.command("eval")
 @model_argument
-@click.option(
-    "--against", type=click.Path(exists=True, path_type=Path), help="Reference to compare with: the model before."
-)
+@click.option("--against", metavar="MODEL", help="Reference to compare with: the model before.")
 @click.option(
     "--corpus",
     type=click.Path(exists=True, path_type=Path),
@@ -73,7 +71,7 @@ class Text:
 def evaluate(
     *,
     model: str | None,
-    against: Path | None,
+    against: str | None,
     corpus: Path | None,
     tokens: int,
     window: int,
@@ -84,7 +82,7 @@ def evaluate(
 ) -> None:
     """Evaluate a model on held-out text.
 
-    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve.
+    MODEL is a GGUF file, a folder, or a name as `tane models` lists them; without it, what `tane serve` would serve.
 
     Reports perplexity, size, zeros and speed; beside a reference also the relative perplexity with its paired standard
     error, divergences, the error of each matrix, and how many of the reference's own greedy tokens the model guesses.
@@ -98,7 +96,7 @@ def evaluate(
     settings = read_settings({"model": model, **flags})
     _check_options(settings.model, against, plot=plot, save=save)
     candidate = Model(*load_checkpoint(settings))
-    reference = Model(against, load_checkpoint_of(against)) if against else None
+    reference = load_reference(against, settings) if against is not None else None
     text = _text(candidate, reference, corpus, tokens=tokens, window=window, cache_folder=settings.models_folder)
     with _evaluation_errors(settings):
         figures = measure(candidate, reference, text, settings)
@@ -215,6 +213,12 @@ def _speed(candidate: Model, predictor: "Predictor", text: Text, settings: "Sett
     return 1.0 / statistics.median(rounds)
 
 
+def load_reference(against: str, settings: "Settings") -> Model:
+    """The model that --against names."""
+    path = find_model(against, settings)
+    return Model(path, load_checkpoint_of(path))
+
+
 def _acceptance(
     draft: "Predictor", target: "Predictor | None", text: Text, candidate: Model, reference: Model | None
 ) -> "Acceptance | None":
@@ -229,7 +233,7 @@ def _acceptance(
     return acceptance(draft, texts)
 
 
-def _check_options(model: str | None, against: Path | None, *, plot: Path | None, save: bool) -> None:
+def _check_options(model: str | None, against: str | None, *, plot: Path | None, save: bool) -> None:
     if plot is not None and against is None:
         raise Unusable("--plot draws errors, which need --against")
     if save and not (model and Path(model).is_dir()):

@@ -23,22 +23,22 @@ def read_settings(flags: Mapping[str, Any]) -> Settings:
         raise Unusable(str(error)) from error
 
 
-def pull_default(settings: Settings) -> Path:
-    """Where the default model is, pulled with a bar when it is missing."""
-    from model.loading.hub import pull
+def find_model(model: str | None, settings: Settings) -> Path:
+    """Where a model lies, or the default one; one that has a name is pulled with a bar when it is missing."""
+    from model.loading.locate import locate
 
     with model_errors(), loading_bar("looking for the model") as on_progress:
-        return pull(on_progress, folder=settings.models_folder)
+        return locate(model, folder=settings.models_folder, hub=settings.hub, progress=on_progress)
 
 
 def load_checkpoint(settings: Settings) -> "tuple[Path, Checkpoint]":
-    """The model file that the settings name, or the default one, and what it says."""
-    path = Path(settings.model) if settings.model is not None else pull_default(settings)
+    """The model that the settings name, or the default one, and what it says."""
+    path = find_model(settings.model, settings)
     return path, load_checkpoint_of(path)
 
 
 def load_checkpoint_of(path: Path) -> "Checkpoint":
-    """What a GGUF file says, or the folder of a compressed model."""
+    """What a GGUF file or a folder says."""
     from model.loading.model import load_model
 
     with model_errors(), loading_bar("checking the model"):
@@ -49,10 +49,13 @@ def load_checkpoint_of(path: Path) -> "Checkpoint":
 def model_errors() -> Iterator[None]:
     """Tell why a model cannot be had or used, and end the command."""
     from model.loading.checkpoint import ModelFileError
+    from model.loading.hub import TermsNotAccepted
     from model.loading.wheels import PullError
 
     try:
         yield
+    except TermsNotAccepted as error:
+        raise Unusable(str(error)) from error
     except PullError as error:
         raise Failure(str(error)) from error
     except ModelFileError as error:

@@ -15,6 +15,7 @@ from service.cli.evaluate import evaluate
 from service.cli.export import export
 from service.cli.generate import generate
 from service.cli.info import info
+from service.cli.models import models
 from service.cli.pull import pull
 from service.cli.replay import replay
 from service.cli.serve import serve
@@ -61,6 +62,7 @@ COMMANDS = (
     generate,
     replay,
     pull,
+    models,
     tokenize,
     info,
     compress,

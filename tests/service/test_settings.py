@@ -59,16 +59,40 @@ def test_a_misspelt_variable_is_answered_with_the_nearest() -> None:
 VARIANTS = "NAME=PATH, each NAME once and of 1 to 64 letters, digits, '.', '_' and '-'"
 
 
+def test_the_hub_is_the_public_one_unless_another_is_named() -> None:
+    assert "https://huggingface.co" == Settings.load({}, {}).hub.endpoint
+    assert "http://mirror" == Settings.load({"HF_ENDPOINT": "http://mirror"}, {}).hub.endpoint
+
+
+def test_the_token_of_the_hub_is_read_without_the_end_of_its_line() -> None:
+    assert "hf_s3cret" == Settings.load({"HF_TOKEN": "hf_s3cret\n"}, {}).hub.token
+    assert Settings.load({"HF_TOKEN": ""}, {}).hub.token is None
+
+
+def test_the_token_of_the_hub_is_shown_nowhere() -> None:
+    settings = Settings.load({"HF_TOKEN": "hf_s3cret"}, {})
+
+    assert "s3cret" not in f"{settings!r} {settings} {settings.model_dump()} {settings.hub!r}"
+
+
+@pytest.mark.parametrize("token", ["two words", "a\nb", "schlüssel"])
+def test_what_can_be_no_token_is_refused_without_being_shown(token: str) -> None:
+    (problem,) = problems_of({"HF_TOKEN": token})
+
+    assert problem.startswith("HF_TOKEN must be")
+    assert token not in problem
+
+
 def test_variants_have_a_name_and_a_path_each() -> None:
     flags = {"variant": ("small=./small.gguf", "a.B_9-=/folder with/a=b")}
 
-    expected = {"small": Path("small.gguf"), "a.B_9-": Path("/folder with/a=b")}
+    expected = {"small": "./small.gguf", "a.B_9-": "/folder with/a=b"}
     assert expected == Settings.load({}, flags).variants
     assert list(expected) == list(Settings.load({}, flags).variants)
 
 
 def test_variants_of_the_environment_are_separated_by_spaces() -> None:
-    assert {"a": Path("x"), "b": Path("y")} == Settings.load({"TANE_VARIANT": "a=x b=y"}, {}).variants
+    assert {"a": "x", "b": "y"} == Settings.load({"TANE_VARIANT": "a=x b=y"}, {}).variants
     assert {} == Settings.load({"TANE_VARIANT": ""}, {}).variants
 
 

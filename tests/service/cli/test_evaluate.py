@@ -256,3 +256,10 @@ def test_models_of_different_vocabularies_are_not_compared(folder: Path, tmp_pat
 
     assert 2 == result.exit_code
     assert "another vocabulary" in result.stderr
+
+
+def test_the_reference_is_looked_for_by_its_name(folder: Path) -> None:
+    result = run(folder, "model.gguf", "--against", "gemma-3-270", "--window", "5", "--tokens", "1")
+
+    assert 2 == result.exit_code
+    assert "did you mean the model gemma-3-270m?" in result.stderr

@@ -22,6 +22,7 @@ def test_the_commands_are_these() -> None:
         "generate",
         "replay",
         "pull",
+        "models",
         "tokenize",
         "info",
         "compress",
@@ -40,7 +41,9 @@ def test_every_command_explains_itself_with_examples(command: str) -> None:
     assert f"Examples:\n    tane {command}" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["generate", "pull", "tokenize", "info", "compress", "eval", "export", "bench"])
+@pytest.mark.parametrize(
+    "command", ["generate", "pull", "models", "tokenize", "info", "compress", "eval", "export", "bench"]
+)
 def test_every_command_with_results_can_print_json(command: str) -> None:
     assert "--json" in CliRunner().invoke(main, [command, "--help"]).stdout
 

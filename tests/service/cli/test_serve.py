@@ -1,7 +1,6 @@
 """`tane serve`: its options, what it says before it serves, and how it ends."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,7 +121,7 @@ def test_variants_reach_the_server(server: FakeServer) -> None:
     serve("--variant", "small=./s.gguf", "--variant", "half=h")
 
     assert server.settings is not None
-    assert {"small": Path("s.gguf"), "half": Path("h")} == server.settings.variants
+    assert {"small": "./s.gguf", "half": "h"} == server.settings.variants
 
 
 def test_nothing_reaches_stdout(server: FakeServer) -> None:
