@@ -47,11 +47,13 @@ _GEMMA = replace(
 )
 CONFIGS: Mapping[str, ModelConfig] = {
     "mistral": replace(_PLAIN, window=SlidingWindow(24)),
-    "mistral, a window over blocks": replace(_PLAIN, window=SlidingWindow(150)),
+    "mistral, a window over blocks": replace(_PLAIN, window=SlidingWindow(130)),
     "qwen2": replace(_PLAIN, architecture="qwen2", rope_base=1e6),
     "qwen3": replace(_PLAIN, architecture="qwen3", head_width=32, rope_base=1e6),
     "gemma3": _GEMMA,
-    "gemma3, the widest heads": replace(_GEMMA, layer_count=3, head_width=256, query_scale=None),
+    "gemma3, the widest heads": replace(
+        _GEMMA, layer_count=2, head_width=256, query_scale=None, window=SlidingWindow(24, 2, 10_000.0)
+    ),
     "gpt2": replace(_PLAIN, architecture="gpt2", kv_head_count=4),
 }
 
