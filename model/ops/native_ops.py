@@ -81,7 +81,8 @@ class NativeOps:
         self._attention = _attention_weights(self._native, config)
         self._page_count = page_count
         self._weight_type = weight_type
-        self._recording = Recording()
+        self.recording = Recording()
+        """The calls that the last decoder made."""
         self._stored: dict[int, tuple[Recorded, Recorded]] = {}
 
     @property
@@ -125,25 +126,25 @@ class NativeOps:
         return Vector(self._native.add_vector(np.concatenate([part.dequantised() for part in parts])))
 
     def embed(self, table: Matrix, scale: float = 1.0) -> Recorded:
-        return self._recording.add("embed", self._native.inputs_of(table.index), matrix=table.index, scale=scale)
+        return self.recording.add("embed", self._native.inputs_of(table.index), matrix=table.index, scale=scale)
 
     def embed_positions(self, table: Matrix) -> Recorded:
-        return self._recording.add("embed_positions", self._native.inputs_of(table.index), matrix=table.index)
+        return self.recording.add("embed_positions", self._native.inputs_of(table.index), matrix=table.index)
 
     def rms_norm(self, x: Recorded, gain: Vector, epsilon: float) -> Recorded:
-        return self._recording.add("rms_norm", x.width, x, vector=gain.index, epsilon=epsilon)
+        return self.recording.add("rms_norm", x.width, x, vector=gain.index, epsilon=epsilon)
 
     def layer_norm(self, x: Recorded, gain: Vector, bias: Vector, epsilon: float) -> Recorded:
-        return self._recording.add("layer_norm", x.width, x, vector=gain.index, shift=bias.index, epsilon=epsilon)
+        return self.recording.add("layer_norm", x.width, x, vector=gain.index, shift=bias.index, epsilon=epsilon)
 
     def head_norm(self, x: Recorded, gain: Vector, epsilon: float) -> Recorded:
-        return self._recording.add("head_norm", x.width, x, vector=gain.index, epsilon=epsilon)
+        return self.recording.add("head_norm", x.width, x, vector=gain.index, epsilon=epsilon)
 
     def linear(self, x: Recorded, weight: Matrix) -> Recorded:
-        return self._recording.add("linear", weight.outputs, x, matrix=weight.index)
+        return self.recording.add("linear", weight.outputs, x, matrix=weight.index)
 
     def add_bias(self, x: Recorded, bias: Vector) -> Recorded:
-        return self._recording.add("add_bias", x.width, x, bias=bias.index)
+        return self.recording.add("add_bias", x.width, x, bias=bias.index)
 
     def split(self, x: Recorded, widths: tuple[int, ...]) -> tuple[Recorded, ...]:
         firsts = [x.first + sum(widths[:index]) for index in range(len(widths))]
@@ -154,27 +155,27 @@ class NativeOps:
 
     def attend(self, layer: int, queries: Recorded) -> Recorded:
         keys, values = self._stored.pop(layer)
-        return self._recording.add("attend", queries.width, queries, keys, values, **self._attention[layer])
+        return self.recording.add("attend", queries.width, queries, keys, values, **self._attention[layer])
 
     def silu_multiply(self, gate: Recorded, up: Recorded) -> Recorded:
-        return self._recording.add("silu_multiply", gate.width, gate, up)
+        return self.recording.add("silu_multiply", gate.width, gate, up)
 
     def gelu_multiply(self, gate: Recorded, up: Recorded) -> Recorded:
-        return self._recording.add("gelu_multiply", gate.width, gate, up)
+        return self.recording.add("gelu_multiply", gate.width, gate, up)
 
     def gelu(self, x: Recorded) -> Recorded:
-        return self._recording.add("gelu", x.width, x)
+        return self.recording.add("gelu", x.width, x)
 
     def add(self, x: Recorded, y: Recorded) -> Recorded:
-        return self._recording.add("add", x.width, x, y)
+        return self.recording.add("add", x.width, x, y)
 
     def asked_rows(self, x: Recorded) -> Recorded:
-        return self._recording.add("gather", x.width, x)
+        return self.recording.add("gather", x.width, x)
 
     def program(self, forward: Callable[[], Recorded]) -> NativeProgram:
-        self._recording = Recording()
+        self.recording = Recording()
         forward()
-        calls = fused(self._recording.calls)
+        calls = fused(self.recording.calls)
         widths, held = assign_buffers(calls)
         self._native.load(widths, [_instruction(call, held) for call in calls])
         return NativeProgram(self._native)

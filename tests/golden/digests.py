@@ -1,6 +1,6 @@
 """What the kernels give is tied to `NUMERIC_VERSION`: neither changes without the other.
 
-`digests.json` keeps, for each version, a digest of every kernel and of a whole small model. A change that changes bits
+`digests.json` keeps, for each version, a digest of every kernel and of whole small models. A change that changes bits
 raises `NUMERIC_VERSION` in `model/ops/native_ops.py`; then `python -m tests.golden` adds the new digests to the file.
 While a version was never released, taking its entry out of the file lets the same command write it anew.
 """
@@ -14,7 +14,7 @@ from typing import get_args
 
 from model.ops.native_ops import NUMERIC_VERSION, Isa, KvType
 from tests.bits.conditions import available_isas
-from tests.golden.model import model_digest
+from tests.golden.model import FAMILIES, model_digest
 from tests.source_files import ROOT
 
 PATH = Path(__file__).with_name("digests.json")
@@ -86,7 +86,7 @@ def kernel_digests() -> dict[Isa, dict[str, str]]:
 
 def model_digests(isa: Isa) -> dict[str, str]:
     kv_types: tuple[KvType, ...] = get_args(KvType)
-    return {f"model_{kv_type}": model_digest(isa, kv_type) for kv_type in kv_types}
+    return {f"{family}_{kv_type}": model_digest(family, isa, kv_type) for family in FAMILIES for kv_type in kv_types}
 
 
 def remake() -> None:

@@ -1,19 +1,21 @@
-"""A small model made of integers alone, and a digest of what the native op set computes with it.
+"""Small models made of integers alone, and a digest of what the native op set computes with each.
 
 Always: the same bytes on every machine and with every version of every library.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.batch import Batch, Segment
-from model.config import ModelConfig
+from model.config import ModelConfig, SlidingWindow
 from model.kv_cache import pages_for
 from model.loading import ggml
 from model.loading.checkpoint import Checkpoint
+from model.loading.shapes import decoder_shapes
 from model.loading.tensor import BlockFormat, StoredTensor
 from model.ops.native_ops import Isa, KvType, NativeOps
 from model.runner import ModelRunner
@@ -32,17 +34,42 @@ CONFIG = ModelConfig(
     rope_base=10000.0,
     norm_epsilon=1e-5,
 )
+FAMILIES: Mapping[str, ModelConfig] = {
+    "model": CONFIG,
+    "gemma3": replace(
+        CONFIG,
+        architecture="gemma3",
+        layer_count=3,
+        window=SlidingWindow(40, full_every=3, rope_base=5000.0),
+        embedding_scale=9.75,
+        query_scale=0.3125,
+    ),
+    "gpt2": replace(CONFIG, architecture="gpt2", kv_head_count=6),
+}
+"""Gemma has windows, norms of heads and outputs, and scales; GPT-2 has biases, LayerNorm and learned positions."""
 PROMPT_LENGTH = 150
 PAGES = pages_for(PROMPT_LENGTH)
 PROMPT = tuple(7 * position % CONFIG.vocabulary_size for position in range(PROMPT_LENGTH))
+FORMATS = {
+    "embedding": ggml.Q8_0,
+    "position_embedding": ggml.Q8_0,
+    "query": ggml.Q4_1,
+    "key": ggml.Q4_1,
+    "value": ggml.Q4_1,
+    "attention_output": ggml.Q4_0,
+    "gate": ggml.Q4_1,
+    "up": ggml.Q4_1,
+    "down": ggml.F16,
+}
 CHUNKS = (1, 49, 100)
 DIGITS = 16
 
 
-def model_digest(isa: Isa, kv_type: KvType, *, threads: int = 1) -> str:
+def model_digest(family: str, isa: Isa, kv_type: KvType, *, threads: int = 1) -> str:
     """Of the logits after a prompt of 150 tokens, and after two of its beginnings."""
-    ops = NativeOps(CONFIG, PAGES, isa=isa, kv_type=kv_type, threads=threads)
-    runner = ModelRunner(ops, golden_checkpoint())
+    config = FAMILIES[family]
+    ops = NativeOps(config, PAGES, isa=isa, kv_type=kv_type, threads=threads)
+    runner = ModelRunner(ops, golden_checkpoint(config))
     digest, start = hashlib.sha256(), 0
     for count in CHUNKS:
         segment = Segment(PROMPT[start : start + count], start, tuple(range(PAGES)), asks=1)
@@ -51,25 +78,18 @@ def model_digest(isa: Isa, kv_type: KvType, *, threads: int = 1) -> str:
     return digest.hexdigest()[:DIGITS]
 
 
-def golden_checkpoint() -> Checkpoint:
+def golden_checkpoint(config: ModelConfig) -> Checkpoint:
     """Weights in every block format that the native op set keeps as stored, and in float16, which it rounds."""
-    return Checkpoint("golden", "", CONFIG, {tensor.name: tensor for tensor in _tensors()}, NO_VOCABULARY)
+    shapes = {name: shape for name, shape in decoder_shapes(config).items() if name != "head"}
+    tensors = {name: _tensor(name, shape) for name, shape in shapes.items()}
+    return Checkpoint("golden", "", config, tensors, NO_VOCABULARY)
 
 
-def _tensors() -> Iterator[StoredTensor]:
-    width, kv_width, wide = CONFIG.width, CONFIG.kv_head_count * CONFIG.head_width, CONFIG.feed_forward_width
-    yield _matrix("embedding", CONFIG.vocabulary_size, width, ggml.Q8_0)
-    yield _gain("output_norm")
-    for layer in range(CONFIG.layer_count):
-        prefix = f"layers.{layer}."
-        yield _gain(f"{prefix}attention_norm")
-        for name, outputs in (("query", width), ("key", kv_width), ("value", kv_width)):
-            yield _matrix(f"{prefix}{name}", outputs, width, ggml.Q4_1)
-        yield _matrix(f"{prefix}attention_output", width, width, ggml.Q4_0)
-        yield _gain(f"{prefix}feed_forward_norm")
-        for name in ("gate", "up"):
-            yield _matrix(f"{prefix}{name}", wide, width, ggml.Q4_1)
-        yield _matrix(f"{prefix}down", width, wide, ggml.F16)
+def _tensor(name: str, shape: tuple[int, ...]) -> StoredTensor:
+    if len(shape) == 1:
+        return _bias(name, *shape) if name.endswith("_bias") else _gain(name, *shape)
+    outputs, inputs = shape
+    return _matrix(name, outputs, inputs, FORMATS[name.rpartition(".")[2]])
 
 
 def _matrix(name: str, outputs: int, inputs: int, format: BlockFormat) -> StoredTensor:
@@ -87,10 +107,17 @@ def _matrix(name: str, outputs: int, inputs: int, format: BlockFormat) -> Stored
     return StoredTensor(name, (outputs, inputs), format, lambda: rows)
 
 
-def _gain(name: str) -> StoredTensor:
-    gains = (512 + _random_bytes(name, CONFIG.width, 1).astype("<f4")) * np.float32(2**-9)
-    rows = gains.reshape(1, -1).view(np.uint8)
-    return StoredTensor(name, (CONFIG.width,), ggml.F32, lambda: rows)
+def _gain(name: str, width: int) -> StoredTensor:
+    return _vector(name, (512 + _random_bytes(name, width, 1).astype("<f4")) * np.float32(2**-9))
+
+
+def _bias(name: str, width: int) -> StoredTensor:
+    return _vector(name, (_random_bytes(name, width, 1).astype("<f4") - 128) * np.float32(2**-9))
+
+
+def _vector(name: str, values: NDArray[np.float32]) -> StoredTensor:
+    rows = values.reshape(1, -1).view(np.uint8)
+    return StoredTensor(name, (rows.shape[1] // 4,), ggml.F32, lambda: rows)
 
 
 def _write_halves(blocks: NDArray[np.uint8], place: int, values: NDArray[np.float32]) -> None:

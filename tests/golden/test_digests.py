@@ -6,7 +6,7 @@ from model.ops.native_ops import NUMERIC_VERSION, Isa, KvType
 from tests.bits.conditions import available_isas
 from tests.golden import digests
 from tests.golden.digests import history, problems, with_digests
-from tests.golden.model import model_digest
+from tests.golden.model import FAMILIES, model_digest
 
 PAST = {1: {"add": "a", "draw": "b"}, 2: {"add": "a", "draw": "c"}}
 
@@ -18,8 +18,9 @@ def test_the_present_version_is_the_last_on_record() -> None:
 @pytest.mark.parametrize("kv_type", ["int8", "float16"])
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_whole_model_gives_the_numbers_of_this_version(isa: Isa, kv_type: KvType, threads: int) -> None:
-    assert history()[NUMERIC_VERSION][f"model_{kv_type}"] == model_digest(isa, kv_type, threads=threads)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_whole_model_gives_the_numbers_of_this_version(family: str, isa: Isa, kv_type: KvType, threads: int) -> None:
+    assert history()[NUMERIC_VERSION][f"{family}_{kv_type}"] == model_digest(family, isa, kv_type, threads=threads)
 
 
 @pytest.mark.slow
