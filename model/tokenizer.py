@@ -48,11 +48,15 @@ class Tokenizer:
 
         Raises UnencodableText.
         """
-        return self.encode_continuation(self._space_prefix + text if text else text)
+        self.require_encodable(text)
+        return self._ids(self._space_prefix + text if text else text)
 
     def encode_continuation(self, text: str) -> list[int]:
         """As `encode`, of text that goes on from other text: where the model puts a space before texts, not here."""
         self.require_encodable(text)
+        return self._ids(text)
+
+    def _ids(self, text: str) -> list[int]:
         if not self._space_mark_ids:
             return self._encoder.encode(text)
         # Libraries take "▁" for the space that it stands for. Typed by a user it is a character as any other without
