@@ -30,7 +30,10 @@ class Tokenizer:
         self.vocabulary_size = len(vocabulary.tokens)
         self.eos_token_ids = vocabulary.eos_token_ids
         self.control_token_ids = vocabulary.control_token_ids | vocabulary.unused_token_ids
-        """The ids that are no text. Unused ones have no spelling either."""
+        """The ids that are no text, unused ones among them."""
+        self.unused_token_ids = vocabulary.unused_token_ids
+        """The ids that not even a template writes. They are named where tokens are shown one by one, and only there."""
+        self._unused = {token_id: vocabulary.tokens[token_id] for token_id in vocabulary.unused_token_ids}
         self.bos_token_id = vocabulary.bos_token_id
         self._prefix = _prefix(vocabulary)
         self._space_prefix = " " if vocabulary.adds_space_prefix else ""
@@ -106,7 +109,8 @@ class Tokenizer:
 
     def token_text(self, token_id: int) -> str:
         """One token for reading: control tokens written out, parts of characters as U+FFFD. Raises UnknownTokenId."""
-        return self._written_out(token_id).decode(errors="replace")
+        written = self._written_out(token_id).decode(errors="replace")
+        return written or self._unused.get(token_id, written)
 
     def _written_out(self, token_id: int) -> bytes:
         if not 0 <= token_id < self.vocabulary_size:

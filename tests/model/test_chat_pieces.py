@@ -86,3 +86,11 @@ def test_no_message_yields_a_control_token(content: str) -> None:
     ids = GEMMA_CHAT.encode([Message("user", content)])
 
     assert [BOS, START, END, START] == [i for i in ids if i in GEMMA.control_token_ids]
+
+
+def test_a_template_writes_no_unused_token() -> None:
+    tokenizer = Tokenizer(tiny_pieces(unused=("[unused]",)))
+
+    ids = ChatTemplate("[unused]", tokenizer).encode([])
+
+    assert tokenizer.encode("[unused]") == ids

@@ -54,6 +54,7 @@ with_marks = st.lists(st.one_of(fragments, st.just("▁"), st.text(max_size=3)),
 
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_ids_are_those_of_the_definition(name: str) -> None:
+    @settings(max_examples=60)
     @given(text=texts.filter(lambda text: "▁" not in text))
     def agree(text: str) -> None:
         assert sentence_pieces.encode(VOCABULARIES[name], text) == TOKENIZERS[name].encode(text)
@@ -77,6 +78,7 @@ def test_ids_are_those_of_the_definition_whatever_the_pieces_and_scores(vocabula
 
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_any_text_comes_back_as_it_was(name: str) -> None:
+    @settings(max_examples=60)
     @given(text=with_marks)
     def comes_back(text: str) -> None:
         assert text == TOKENIZERS[name].decode(TOKENIZERS[name].encode(text))
@@ -88,6 +90,7 @@ def test_any_text_comes_back_as_it_was(name: str) -> None:
 def test_text_never_encodes_to_a_control_token(name: str) -> None:
     tokenizer = TOKENIZERS[name]
 
+    @settings(max_examples=60)
     @given(text=st.lists(st.sampled_from(["<s>", "</s>", "<unk>", "<", "s", ">", " "]), max_size=8).map("".join))
     def never(text: str) -> None:
         assert tokenizer.control_token_ids.isdisjoint(tokenizer.encode(text))
@@ -185,6 +188,13 @@ def test_unused_tokens_are_no_text_and_add_none() -> None:
         tokenizer.decode([unused]),
         unused in tokenizer.control_token_ids,
     )
+
+
+def test_unused_tokens_are_named_where_tokens_are_shown() -> None:
+    """In lists of likely tokens they would all look the same without."""
+    vocabulary = tiny_pieces(unused=("wow",))
+
+    assert "wow" == Tokenizer(vocabulary).token_text(len(vocabulary.tokens) - 1)
 
 
 def test_a_lone_surrogate_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,8 @@ def test_random_texts_match_a_regular_expression(pattern: str) -> None:
 
 
 def test_random_texts_are_documents_of_a_schema() -> None:
-    schema = {"type": "object", "properties": {"a b": {"enum": ["hello a", "é▁"]}}, "required": ["a b"]}
-    schema["additionalProperties"] = False
+    schema: dict[str, Any] = {"properties": {"a b": {"enum": ["hello a", "é▁"]}}, "required": ["a b"]}
+    schema |= {"type": "object", "additionalProperties": False}
 
     found = {json.loads(text)["a b"] for text in texts_of(ConstraintSpec.json_schema(schema), 80)}
 
