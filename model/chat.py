@@ -55,7 +55,8 @@ class ChatTemplate:
         self._variables = _token_variables(tokenizer)
         if "eos_token" in variables - self._variables.keys():
             raise ChatTemplateError("it writes eos_token, and the model has not exactly one")
-        self._controls = _ControlStrings({tokenizer.token_text(i): i for i in tokenizer.control_token_ids})
+        written = tokenizer.control_token_ids - tokenizer.unused_token_ids
+        self._controls = _ControlStrings({tokenizer.token_text(i): i for i in written})
 
     def encode(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         """The ids of the rendered messages, a control token typed in a message being text.

@@ -69,7 +69,7 @@ def _bpe_model(ids: dict[str, int], vocabulary: Vocabulary) -> models.BPE:
 
 
 _MORE = 0x80
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 
 class SentencePieceEncoder:
@@ -89,17 +89,16 @@ class SentencePieceEncoder:
 def _model_proto(vocabulary: Vocabulary) -> bytes:
     """The vocabulary as SentencePiece's own model file, in the fields of its `ModelProto`.
 
-    The library wants one piece for what cannot be spelled. It stands behind the vocabulary, whose own is one of the
-    control tokens: with a token for each byte no text needs it.
+    Tokens that are no text get another spelling, of more than one character: the library looks a single character up
+    among all pieces. It also wants a piece for what cannot be spelled. That one stands behind the vocabulary, whose
+    own is one of the control tokens: with a token for each byte no text needs it.
     """
-    unknown = "<unk>"
-    while unknown in vocabulary.tokens:
-        unknown += ">"
-    pieces = [
-        _piece(spelling.replace(" ", SPACE_MARK), score, _kind(vocabulary, token_id))
-        for token_id, (spelling, score) in enumerate(zip(vocabulary.tokens, vocabulary.scores, strict=True))
-    ]
-    pieces.append(_piece(unknown, 0.0, _UNKNOWN))
+    no_text = vocabulary.control_token_ids | vocabulary.unused_token_ids
+    pieces = []
+    for token_id, (spelling, score) in enumerate(zip(vocabulary.tokens, vocabulary.scores, strict=True)):
+        named = f"<{token_id} is no text>" if token_id in no_text else spelling.replace(" ", SPACE_MARK)
+        pieces.append(_piece(named, score, _CONTROL if token_id in no_text else _kind(vocabulary, token_id)))
+    pieces.append(_piece("<what cannot be spelled>", 0.0, _UNKNOWN))
     bpe, byte_fallback, unknown_id = _number(3, 2), _number(35, 1), _number(40, len(vocabulary.tokens))
     no_prefix, keep_spaces, mark_spaces = _number(3, 0), _number(4, 0), _number(5, 1)
     trainer = _data(2, bpe + byte_fallback + unknown_id)
@@ -110,10 +109,7 @@ def _model_proto(vocabulary: Vocabulary) -> bytes:
 def _kind(vocabulary: Vocabulary, token_id: int) -> int:
     if token_id in vocabulary.byte_token_ids:
         return _BYTE
-    if token_id in vocabulary.user_defined_token_ids:
-        return _USER_DEFINED
-    no_text = token_id in vocabulary.control_token_ids or token_id in vocabulary.unused_token_ids
-    return _CONTROL if no_text else _NORMAL
+    return _USER_DEFINED if token_id in vocabulary.user_defined_token_ids else _NORMAL
 
 
 def _piece(spelling: str, score: float, kind: int) -> bytes:

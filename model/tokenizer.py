@@ -30,7 +30,10 @@ class Tokenizer:
         self.vocabulary_size = len(vocabulary.tokens)
         self.eos_token_ids = vocabulary.eos_token_ids
         self.control_token_ids = vocabulary.control_token_ids | vocabulary.unused_token_ids
-        """The ids that are no text. Unused ones have no spelling either."""
+        """The ids that are no text, unused ones among them."""
+        self.unused_token_ids = vocabulary.unused_token_ids
+        """The ids that not even a template writes. They are named where tokens are shown one by one, and only there."""
+        self._unused = {token_id: vocabulary.tokens[token_id] for token_id in vocabulary.unused_token_ids}
         self.bos_token_id = vocabulary.bos_token_id
         self._prefix = _prefix(vocabulary)
         self._space_prefix = " " if vocabulary.adds_space_prefix else ""
@@ -48,11 +51,15 @@ class Tokenizer:
 
         Raises UnencodableText.
         """
-        return self.encode_continuation(self._space_prefix + text if text else text)
+        self.require_encodable(text)
+        return self._ids(self._space_prefix + text if text else text)
 
     def encode_continuation(self, text: str) -> list[int]:
         """As `encode`, of text that goes on from other text: where the model puts a space before texts, not here."""
         self.require_encodable(text)
+        return self._ids(text)
+
+    def _ids(self, text: str) -> list[int]:
         if not self._space_mark_ids:
             return self._encoder.encode(text)
         # Libraries take "▁" for the space that it stands for. Typed by a user it is a character as any other without
@@ -102,7 +109,8 @@ class Tokenizer:
 
     def token_text(self, token_id: int) -> str:
         """One token for reading: control tokens written out, parts of characters as U+FFFD. Raises UnknownTokenId."""
-        return self._written_out(token_id).decode(errors="replace")
+        written = self._written_out(token_id).decode(errors="replace")
+        return written or self._unused.get(token_id, written)
 
     def _written_out(self, token_id: int) -> bytes:
         if not 0 <= token_id < self.vocabulary_size:

@@ -79,14 +79,8 @@ def _read(said: Mapping[str, Any], settings: "_Settings", vocabulary_size: int |
     added = added_tokens(said.get("added_tokens"), MAX_TOKENS)
     ids = token_ids(model, added, MAX_TOKENS)
     tokens, unused = _by_id(ids, vocabulary_size)
-    bos = _id_of(settings.bos_token, ids, "bos_token")
     eos = _id_of(settings.eos_token, ids, "eos_token")
-    begins = begins_with(said.get("post_processor"), ids)
-    adds_bos = bool(begins) if settings.adds_bos is None else settings.adds_bos
-    if begins and begins != [bos]:
-        raise Refusal("post_processor puts another token than bos_token before texts, which is not implemented")
-    if adds_bos and bos is None:
-        raise Refusal("bos_token is missing, though texts begin with it")
+    bos, adds_bos = _beginning(said, settings, ids)
     spaced = model.get("byte_fallback") is True
     if settings.adds_prefix_space and not spaced:
         raise Refusal(f"add_prefix_space of {SETTINGS} is not implemented")
@@ -108,6 +102,23 @@ def _read(said: Mapping[str, Any], settings: "_Settings", vocabulary_size: int |
         adds_space_prefix=spaced and space_prefix_of(said),
         ignores_merges=model.get("ignore_merges") is True,
     )
+
+
+def _beginning(said: Mapping[str, Any], settings: "_Settings", ids: Mapping[str, int]) -> tuple[int | None, bool]:
+    """The token for the beginning of a text, and whether texts begin with it.
+
+    The settings come first; a post-processor says what they do not.
+    """
+    begins = begins_with(said.get("post_processor"), ids)
+    bos = _id_of(settings.bos_token, ids, "bos_token")
+    if bos is None and begins:
+        bos = begins[0]
+    if begins not in ([], [bos]):
+        raise Refusal("post_processor puts another token than bos_token before texts, which is not implemented")
+    adds_bos = bool(begins) if settings.adds_bos is None else settings.adds_bos
+    if adds_bos and bos is None:
+        raise Refusal("bos_token is missing, though texts begin with it")
+    return bos, adds_bos
 
 
 def _control(added: Sequence[AddedToken], model: Mapping[str, Any], ids: Mapping[str, int]) -> frozenset[int]:
