@@ -279,7 +279,6 @@ def _gpt2(config: ModelConfig) -> Any:
             vocab_size=config.vocabulary_size,
             n_positions=config.context_length,
             layer_norm_epsilon=config.norm_epsilon,
-            attn_implementation="sdpa",
         )
     )
 

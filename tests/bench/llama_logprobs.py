@@ -72,7 +72,8 @@ def distances(logprobs: LogProbs) -> Iterator[dict[str, Any]]:
 
 def _listed(logprobs: LogProbs) -> NDArray[np.bool_]:
     """Whether all models know the token, for each place."""
-    return np.all([np.isfinite(numbers) for numbers in logprobs.values()], axis=0)
+    listed: NDArray[np.bool_] = np.all([np.isfinite(numbers) for numbers in logprobs.values()], axis=0)
+    return listed
 
 
 def figures_of(name: str, logprobs: LogProbs) -> dict[str, Any]:
