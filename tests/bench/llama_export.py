@@ -23,6 +23,7 @@ from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
 from model.loading.hub import pull
 from model.loading.model import load_model
+from model.tokenizer import Tokenizer
 from service.cli.console import count_bar
 from tests.bench import machine
 from tests.bench.peers import named_urls
@@ -160,7 +161,7 @@ def figures_of(format: str, comparisons: Sequence[Comparison]) -> dict[str, Any]
     }
 
 
-def table(figures: Mapping[str, Any]) -> str:
+def greedy_table(formats: Sequence[Mapping[str, Any]]) -> str:
     headings = [
         "file",
         "same text",
@@ -176,15 +177,19 @@ def table(figures: Mapping[str, Any]) -> str:
             _gaps([difference["gap"] for difference in each["differences"]]),
             f"{each['logprob_apart_mean']:.3f}, {each['logprob_apart_99_percent']:.3f}",
         ]
-        for each in figures["formats"]
+        for each in formats
     ]
+    return markdown_table(headings, rows)
+
+
+def table(figures: Mapping[str, Any]) -> str:
     note = (
         f"{SOURCE}: both read the default model's own file. Others: the model on grids of 64 columns that the format "
         f"holds exactly. {len(PROMPTS)} prompts, at most {figures['new_tokens']} greedy tokens, float16 caches in both."
         " A gap is how much likelier Tane finds its own token than the peer's; after a difference both go on from "
         f"Tane's. `{figures['command']}`"
     )
-    return f"{markdown_table(headings, rows)}\n\n{note}"
+    return f"{greedy_table(figures['formats'])}\n\n{note}"
 
 
 def _gaps(gaps: Sequence[float | None]) -> str:
@@ -202,6 +207,18 @@ def compress(source: Checkpoint, spec: GridSpec, folder: Path) -> None:
         is_linear = name.startswith("layers.") and len(tensor.shape) > 1
         writer.put(name, round_to_nearest(tensor.dequantised().astype(np.float64), spec) if is_linear else tensor)
     writer.finish(source.config, folder.name)
+
+
+def compared(model: Path, url: str, most: int, on_prompt: Callable[[], None]) -> list[Comparison]:
+    """Serve a model and compare its text on every prompt with that of a peer, which reads the same weights."""
+    vocabulary = load_model(model).vocabulary
+    tokenizer, comparisons = Tokenizer(vocabulary), []
+    with httpx.Client(timeout=TIMEOUT_S) as client, served("--model", str(model), "--kv-type", "float16") as server:
+        ours, theirs = (ask(client, at, vocabulary.eos_token_ids) for ask, at in ((tane, server.url), (llama, url)))
+        for text in PROMPTS:
+            comparisons.append(compare(tokenizer.encode_prompt(text), ours, theirs, most))
+            on_prompt()
+    return comparisons
 
 
 @click.group()
@@ -244,17 +261,9 @@ def compare_command(*, folder: Path, peers: dict[str, str], new_tokens: int, as_
       python -m tests.bench.llama_export compare build/exports --peer Q4_1=http://127.0.0.1:8091
     """
     found = []
-    with httpx.Client(timeout=TIMEOUT_S) as client, count_bar("prompts", len(peers) * len(PROMPTS)) as on_prompt:
+    with count_bar("prompts", len(peers) * len(PROMPTS)) as on_prompt:
         for name, url in peers.items():
-            ends = load_model(folder / name).vocabulary.eos_token_ids
-            with served("--model", str(folder / name), "--kv-type", "float16") as server:
-                ours, theirs = tane(client, server.url, ends), llama(client, url, ends)
-                comparisons = []
-                for text in PROMPTS:
-                    ids = client.post(f"{server.url}/tokenize", json={"text": text}).json()["token_ids"]
-                    comparisons.append(compare(ids, ours, theirs, new_tokens))
-                    on_prompt()
-            found.append(figures_of(name, comparisons))
+            found.append(figures_of(name, compared(folder / name, url, new_tokens, on_prompt)))
     named = " ".join(f"--peer {name}=URL" for name in peers)
     figures = {
         "command": f"python -m tests.bench.llama_export compare FOLDER {named} --record",

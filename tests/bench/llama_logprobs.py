@@ -1,4 +1,5 @@
-"""How far log-probabilities of real text lie from llama.cpp's on the same file, and how much of that 8 bits explain.
+"""How far log-probabilities of real text lie from llama.cpp's on the same file, how much of that 8 bits explain, and
+where greedy texts part.
 
 Both round what enters a linear layer to 8 bits, in groups of their own, so neither is the other's truth: torch in
 float32 with the file's weights is. Always: every model predicts the same token after the same text; a distance is taken
@@ -24,6 +25,8 @@ from model.tokenizer import Tokenizer
 from service.cli.console import count_bar
 from service.op_sets import usable_cores
 from tests.bench import machine
+from tests.bench.llama_export import PROMPTS, Comparison, compared, greedy_table
+from tests.bench.llama_export import figures_of as greedy_figures
 from tests.bench.peers import named_urls
 from tests.bench.record import deliver, markdown_table, output_options
 
@@ -33,6 +36,8 @@ LISTED = 1000
 """Likeliest tokens that the peer is asked to list at each place."""
 FIRST = 32
 """Tokens of a window that come before the first place."""
+GREEDY = 64
+"""Tokens of a greedy text."""
 TIMEOUT_S = 300
 
 Numbers = NDArray[np.float64]
@@ -76,7 +81,7 @@ def _listed(logprobs: LogProbs) -> NDArray[np.bool_]:
     return listed
 
 
-def figures_of(name: str, logprobs: LogProbs) -> dict[str, Any]:
+def figures_of(name: str, logprobs: LogProbs, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     listed = _listed(logprobs)
     return {
         "model": name,
@@ -84,6 +89,7 @@ def figures_of(name: str, logprobs: LogProbs) -> dict[str, Any]:
         "listed": int(listed.sum()),
         "mean_logprob": {each: float(numbers[listed].mean()) for each, numbers in logprobs.items()},
         "distances": list(distances(logprobs)),
+        "greedy": greedy_figures(name, comparisons),
     }
 
 
@@ -106,7 +112,12 @@ def table(figures: Mapping[str, Any]) -> str:
         f"Log-probabilities of the tokens of held-out addresses, in nats; places where llama.cpp lists the token among "
         f"its {LISTED} likeliest: {counts}. float32 is torch with the file's weights. `{figures['command']}`"
     )
-    return f"{markdown_table(headings, rows)}\n\n{note}"
+    greedy = greedy_table([found["greedy"] for found in figures["models"]])
+    of_greedy = (
+        f"{len(PROMPTS)} prompts, at most {GREEDY} greedy tokens, float16 caches in both. A gap is how much likelier "
+        "Tane finds its own token; after a difference both go on from Tane's."
+    )
+    return f"{markdown_table(headings, rows)}\n\n{note}\n\n{greedy}\n\n{of_greedy}"
 
 
 def measure(checkpoint: Checkpoint, url: str, *, count: int, width: int, apart: int) -> LogProbs:
@@ -150,8 +161,10 @@ def main(
     """
     found = []
     for name, url in peers.items():
-        logprobs = measure(load_gguf(folder / f"{name}.gguf"), url, count=count, width=width, apart=apart)
-        found.append(figures_of(name, logprobs))
+        path = folder / f"{name}.gguf"
+        logprobs = measure(load_gguf(path), url, count=count, width=width, apart=apart)
+        with count_bar("prompts", len(PROMPTS)) as on_prompt:
+            found.append(figures_of(name, logprobs, compared(path, url, GREEDY, on_prompt)))
     named = " ".join(f"--peer {name}=URL" for name in peers)
     figures = {
         "command": f"python -m tests.bench.llama_logprobs FOLDER {named} --record",

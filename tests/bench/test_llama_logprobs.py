@@ -6,6 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.bench.llama_export import Comparison
 from tests.bench.llama_logprobs import FLOAT32, OURS, THEIRS, distances, figures_of, from_peer, places, table
 
 LOGPROBS = {
@@ -45,7 +46,8 @@ def test_places_lie_equally_far_apart_behind_the_first_tokens() -> None:
 
 
 def test_the_table_names_every_pair() -> None:
-    text = table({"models": [figures_of("m", LOGPROBS)], "command": "c"})
+    text = table({"models": [figures_of("m", LOGPROBS, [Comparison(3, (), (0.1,))])], "command": "c"})
 
     assert all(f"| m | {a} and {b} |" in text for a, b in [(OURS, FLOAT32), (OURS, THEIRS), (FLOAT32, THEIRS)])
     assert "m 3 of 4" in text
+    assert "| m | 1 of 1 | 3 of 3 |" in text

@@ -18,6 +18,7 @@ SCRIPTS = {
     "footprint": "footprint",
     "http_share": "http_share",
     "llama_export": "llama_export",
+    "llama_logprobs": "llama_logprobs",
     "neighbour": "neighbour",
     "peers": "peers",
     "perplexity": "perplexity",
