@@ -1,40 +1,14 @@
-"""Text to token ids and back, for byte-level BPE vocabularies.
+"""Text to token ids and back, for byte-level BPE vocabularies and those of SentencePiece.
 
 Knows no model, no chat format and no stop rule.
-Always: text never encodes to a control id, since the BPE is built without their spellings; and text comes back
-as it went in, since what the vocabulary cannot spell is refused.
+Always: text never encodes to a control id, since no encoder knows their spellings; and text comes back as it went
+in, since what the vocabulary cannot spell is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-import tokenizers
-from tokenizers import AddedToken, Regex, models, pre_tokenizers
-
-from model.loading.checkpoint import ModelFileError, Vocabulary
-
-_BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-_GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-
-
-def _split_at(pattern: str) -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Split(Regex(pattern), behavior="isolated")
-
-
-_PRE_TOKENIZERS: dict[str, pre_tokenizers.PreTokenizer] = {
-    "gpt-2": _GPT2,
-    "smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _GPT2]),
-    # What llama.cpp does with files that say "default", which is not GPT-2's rule: punctuation stands apart first
-    # and digits go in threes.
-    "default": pre_tokenizers.Sequence(
-        [
-            _split_at(r"[\p{P}\$\+<=>\^~\|]+"),
-            _split_at(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"),
-            _split_at(r"\p{N}+"),
-            _split_at(r"[0-9][0-9][0-9]"),
-            _BYTE_LEVEL,
-        ]
-    ),
-}
+from model.encoders import encoder_of, written_bytes
+from model.loading.checkpoint import SPACE_MARK, ModelFileError, Vocabulary
 
 
 class UnknownTokenId(ValueError):
@@ -49,31 +23,47 @@ class UnencodableText(ValueError):
 
 
 class Tokenizer:
-    """A byte-level BPE over one vocabulary. Immutable; any thread may call it, and encoding frees the others."""
+    """BPE over one vocabulary. Immutable; any thread may call it, and encoding frees the others."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Raises ModelFileError when the vocabulary needs what is not implemented, or contradicts itself."""
         self.vocabulary_size = len(vocabulary.tokens)
         self.eos_token_ids = vocabulary.eos_token_ids
-        self.control_token_ids = vocabulary.control_token_ids
+        self.control_token_ids = vocabulary.control_token_ids | vocabulary.unused_token_ids
+        """The ids that are no text. Unused ones have no spelling either."""
         self.bos_token_id = vocabulary.bos_token_id
         self._prefix = _prefix(vocabulary)
-        self._written = _written_bytes(vocabulary)
+        self._space_prefix = " " if vocabulary.adds_space_prefix else ""
+        self._written = written_bytes(vocabulary)
         self._single_bytes = b"".join(
             written
             for token_id, written in enumerate(self._written)
             if len(written) == 1 and token_id not in self.control_token_ids
         )
-        self._bpe = _build(vocabulary)
+        self._space_mark_ids = _space_mark_ids(vocabulary)
+        self._encoder = encoder_of(vocabulary)
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text` as text alone: a control token's spelling stays letters.
 
         Raises UnencodableText.
         """
+        return self.encode_continuation(self._space_prefix + text if text else text)
+
+    def encode_continuation(self, text: str) -> list[int]:
+        """As `encode`, of text that goes on from other text: where the model puts a space before texts, not here."""
         self.require_encodable(text)
-        # `encode` holds the interpreter lock for its whole run, a tenth of a second for a long prompt; this does not.
-        return self._bpe.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        if not self._space_mark_ids:
+            return self._encoder.encode(text)
+        # Libraries take "▁" for the space that it stands for. Typed by a user it is a character as any other without
+        # a token, and becomes its bytes.
+        first, *others = text.split(SPACE_MARK)
+        ids = self._encoder.encode(first)
+        for piece in others:
+            ids += self._space_mark_ids
+            if piece:
+                ids += self._encoder.encode(piece)
+        return ids
 
     def encode_prompt(self, text: str) -> list[int]:
         """The ids of a prompt: as `encode`, after the beginning-of-text token where the model adds one."""
@@ -92,8 +82,18 @@ class Tokenizer:
             )
 
     def decode(self, token_ids: Iterable[int]) -> str:
-        """The text of `token_ids`, control tokens written out, invalid UTF-8 as U+FFFD. Raises UnknownTokenId."""
-        return b"".join(map(self._written_out, token_ids)).decode(errors="replace")
+        """The text of `token_ids`, control tokens written out, invalid UTF-8 as U+FFFD. Raises UnknownTokenId.
+
+        Where the model puts a space before texts, one is taken off at the beginning and behind control tokens.
+        """
+        return b"".join(self._without_prefixes(token_ids)).decode(errors="replace")
+
+    def _without_prefixes(self, token_ids: Iterable[int]) -> Iterator[bytes]:
+        begins = bool(self._space_prefix)
+        for token_id in token_ids:
+            written = self._written_out(token_id)
+            yield written.removeprefix(b" ") if begins else written
+            begins = bool(self._space_prefix) and token_id in self.control_token_ids
 
     def token_bytes(self, token_id: int) -> bytes:
         """What a token adds to a text: nothing for a control token. Raises UnknownTokenId."""
@@ -117,60 +117,12 @@ def _prefix(vocabulary: Vocabulary) -> list[int]:
     return [vocabulary.bos_token_id]
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The letter that stands for each byte in the spellings of GPT-2's vocabulary and its descendants."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = sorted(set(range(256)) - set(printable))
-    letters = {chr(byte): byte for byte in printable}
-    return letters | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-# Characters that are no letters of the alphabet become one that Latin-1 cannot encode, so that they show.
-_LETTER_TO_BYTE = dict.fromkeys(range(256), 0xFFFF) | {ord(letter): byte for letter, byte in _byte_alphabet().items()}
-
-
-def _written_bytes(vocabulary: Vocabulary) -> list[bytes]:
-    """The bytes of each token: those its letters stand for, or its spelling where it is no part of the BPE."""
-    verbatim = vocabulary.control_token_ids | vocabulary.user_defined_token_ids
-    written = []
-    for token_id, spelling in enumerate(vocabulary.tokens):
-        if token_id in verbatim:
-            written.append(spelling.encode())
-            continue
-        try:
-            written.append(spelling.translate(_LETTER_TO_BYTE).encode("latin-1"))
-        except UnicodeEncodeError:
-            raise ModelFileError(f"token {token_id} is not spelled in the byte alphabet") from None
-    return written
-
-
-def _build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
-    pre_tokenizer = _PRE_TOKENIZERS.get(vocabulary.pre_tokenizer)
-    if pre_tokenizer is None:
-        known = ", ".join(sorted(_PRE_TOKENIZERS))
-        raise ModelFileError(f"pre-tokenizer {vocabulary.pre_tokenizer!r} is not implemented; known: {known}")
-    ids = {
-        spelling: token_id
-        for token_id, spelling in enumerate(vocabulary.tokens)
-        if token_id not in vocabulary.control_token_ids
-    }
-    bpe = tokenizers.Tokenizer(_bpe_model(ids, vocabulary.merges))
-    bpe.pre_tokenizer = pre_tokenizer
-    bpe.add_tokens(
-        [
-            AddedToken(vocabulary.tokens[token_id], normalized=False)
-            for token_id in sorted(vocabulary.user_defined_token_ids)
-        ]
-    )
-    return bpe
-
-
-def _bpe_model(ids: dict[str, int], merges: tuple[str, ...]) -> models.BPE:
-    pairs = []
-    for merge in merges:
-        left, _, right = merge.partition(" ")
-        pairs.append((left, right))
-    try:
-        return models.BPE(vocab=ids, merges=pairs)
-    except Exception as problem:  # the library raises nothing narrower
-        raise ModelFileError(f"the merges make a token that text must not make: {problem}") from problem
+def _space_mark_ids(vocabulary: Vocabulary) -> list[int]:
+    """The byte tokens of "▁"; none where it means no space."""
+    by_spelling = {vocabulary.tokens[token_id]: token_id for token_id in vocabulary.byte_token_ids}
+    if vocabulary.form == "byte_level":
+        return []
+    missing = [byte for byte in range(256) if f"<0x{byte:02X}>" not in by_spelling]
+    if missing:
+        raise ModelFileError(f"the vocabulary has no token for the byte {missing[0]}")
+    return [by_spelling[f"<0x{byte:02X}>"] for byte in SPACE_MARK.encode()]

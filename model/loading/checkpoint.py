@@ -10,7 +10,7 @@ embedding), and for each layer `layers.{i}.` followed by `attention_norm`, `quer
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from model.config import ModelConfig
 from model.loading.tensor import StoredTensor
@@ -46,19 +46,43 @@ class GenerationDefaults:
     """What the model recommends beyond these, as "name value"; it is told, and nothing follows it."""
 
 
+SPACE_MARK = "\N{LOWER ONE EIGHTH BLOCK}"
+"""What stands for a space in vocabularies of SentencePiece."""
+VocabularyForm = Literal["byte_level", "sentencepiece", "byte_fallback"]
+"""How tokens are spelled and how text becomes tokens.
+
+`byte_level`: BPE by merges over bytes, spelled in the byte alphabet of GPT-2, within the words of a pre-tokenizer.
+`sentencepiece`: BPE by scores over characters, "▁" standing for a space; a character without a piece becomes the byte
+tokens "<0x00>" to "<0xFF>". `byte_fallback`: spelled as `sentencepiece`, and joined by merges.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A byte-level BPE vocabulary: `tokens[i]` is the spelling of id i in the byte alphabet of GPT-2."""
+    """Tokens and how text becomes them: `tokens[i]` is the spelling of id i."""
 
     pre_tokenizer: str
+    """Its name where the form is `byte_level`; empty elsewhere."""
     tokens: tuple[str, ...]
     merges: tuple[str, ...]
-    """Each "left right", most frequent first."""
+    """Each "left right", most frequent first; none where the form is `sentencepiece`."""
     control_token_ids: frozenset[int]
     user_defined_token_ids: frozenset[int]
+    """Tokens that are found in text before anything is joined, spelled as they stand there."""
     eos_token_ids: frozenset[int]
     bos_token_id: int | None = None
     adds_bos: bool = False
+    form: VocabularyForm = "byte_level"
+    scores: tuple[float, ...] = ()
+    """Of each token, float32, the highest joined first; empty where the form is not `sentencepiece`."""
+    unused_token_ids: frozenset[int] = frozenset()
+    """No text: ids that stand for nothing, such as rows that only fill the embedding up."""
+    byte_token_ids: frozenset[int] = frozenset()
+    """Spelled "<0x00>" to "<0xFF>", one for each byte; empty where the form is `byte_level`."""
+    adds_space_prefix: bool = False
+    """Whether a space is put before each text; never where the form is `byte_level`."""
+    ignores_merges: bool = False
+    """Whether a word that is a token becomes that token, whatever the merges say."""
 
 
 @dataclass(frozen=True, slots=True)

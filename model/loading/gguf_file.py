@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.config import ModelConfig
-from model.loading.checkpoint import Checkpoint, GenerationDefaults, Vocabulary
+from model.loading.checkpoint import Checkpoint, GenerationDefaults, ModelFileError, Vocabulary
 from model.loading.ggml import F32, FORMATS
 from model.loading.gguf import ROPE_FACTORS
 from model.loading.gguf_reader import DEFAULT_ALIGNMENT, MAGIC, ValueType
-from model.loading.gguf_vocabulary import CONTROL, NORMAL, USER_DEFINED
+from model.loading.gguf_vocabulary import BYTE, CONTROL, ENDS, FORMS, IGNORES_MERGES, NORMAL, UNUSED, USER_DEFINED
 from model.loading.tensor import BlockFormat
+from model.pre_tokenizers import IGNORE_MERGES
 from model.rope import frequency_factors
 
 VERSION = 3
@@ -52,7 +53,7 @@ _SCALARS: Mapping[ValueType, str] = {
 }
 
 Scalar = str | int | float | bool
-Key = tuple[str, ValueType, Scalar | Sequence[str] | Sequence[int]]
+Key = tuple[str, ValueType, Scalar | Sequence[str] | Sequence[int] | Sequence[float]]
 """A key, the type of its value or of the elements of its list, and the value."""
 
 
@@ -133,24 +134,37 @@ def _config_keys(config: ModelConfig) -> Iterator[Key]:
 
 
 def _vocabulary_keys(vocabulary: Vocabulary) -> Iterator[Key]:
-    yield "tokenizer.ggml.model", ValueType.STRING, "gpt2"
-    yield "tokenizer.ggml.pre", ValueType.STRING, vocabulary.pre_tokenizer
+    byte_level = vocabulary.form == "byte_level"
+    named = next(name for name, form in FORMS.items() if form == vocabulary.form)
+    yield "tokenizer.ggml.model", ValueType.STRING, named
+    yield "tokenizer.ggml.pre", ValueType.STRING, vocabulary.pre_tokenizer if byte_level else "default"
     yield "tokenizer.ggml.tokens", ValueType.STRING, vocabulary.tokens
     types = [_token_type(vocabulary, token_id) for token_id in range(len(vocabulary.tokens))]
     yield "tokenizer.ggml.token_type", ValueType.INT32, types
-    yield "tokenizer.ggml.merges", ValueType.STRING, vocabulary.merges
+    if vocabulary.form == "sentencepiece":
+        yield "tokenizer.ggml.scores", ValueType.FLOAT32, vocabulary.scores
+    else:
+        yield "tokenizer.ggml.merges", ValueType.STRING, vocabulary.merges
+    if vocabulary.ignores_merges != (vocabulary.pre_tokenizer in IGNORE_MERGES):
+        yield IGNORES_MERGES, ValueType.BOOL, vocabulary.ignores_merges
     if vocabulary.bos_token_id is not None:
         yield "tokenizer.ggml.bos_token_id", ValueType.UINT32, vocabulary.bos_token_id
-    for name, token_id in zip(("eos", "eot"), sorted(vocabulary.eos_token_ids), strict=False):
-        yield f"tokenizer.ggml.{name}_token_id", ValueType.UINT32, token_id
+    if len(vocabulary.eos_token_ids) > len(ENDS):
+        raise ModelFileError(f"{len(vocabulary.eos_token_ids)} ids end a text; a GGUF file names {len(ENDS)} at most")
+    for key, token_id in zip(ENDS, sorted(vocabulary.eos_token_ids), strict=False):
+        yield key, ValueType.UINT32, token_id
     yield "tokenizer.ggml.add_bos_token", ValueType.BOOL, vocabulary.adds_bos
-    yield "tokenizer.ggml.add_space_prefix", ValueType.BOOL, False
+    yield "tokenizer.ggml.add_space_prefix", ValueType.BOOL, vocabulary.adds_space_prefix
 
 
 def _token_type(vocabulary: Vocabulary, token_id: int) -> int:
-    if token_id in vocabulary.control_token_ids:
-        return CONTROL
-    return USER_DEFINED if token_id in vocabulary.user_defined_token_ids else NORMAL
+    kinds = {
+        CONTROL: vocabulary.control_token_ids,
+        USER_DEFINED: vocabulary.user_defined_token_ids,
+        UNUSED: vocabulary.unused_token_ids,
+        BYTE: vocabulary.byte_token_ids,
+    }
+    return next((kind for kind, ids in kinds.items() if token_id in ids), NORMAL)
 
 
 def _default_keys(defaults: GenerationDefaults) -> Iterator[Key]:
@@ -173,7 +187,7 @@ def _text(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _key(name: str, kind: ValueType, value: Scalar | Sequence[str] | Sequence[int]) -> bytes:
+def _key(name: str, kind: ValueType, value: Scalar | Sequence[str] | Sequence[int] | Sequence[float]) -> bytes:
     if isinstance(value, str | int | float | bool):
         return _text(name) + struct.pack("<I", kind) + _element(kind, value)
     elements = b"".join(_element(kind, element) for element in value)

@@ -91,6 +91,12 @@ class Metadata:
             self.refuse(key, "is not an array of integers")
         return [int(number) for number in data.tolist()]
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        data = self._find(key).data
+        if not isinstance(data, np.ndarray) or not np.issubdtype(data.dtype, np.floating):
+            self.refuse(key, "is not an array of floating-point numbers")
+        return tuple(data.tolist())
+
     def _find(self, key: str) -> Value:
         value = self._values.get(key)
         if value is None:

@@ -34,12 +34,16 @@ TOKENIZER_READ = frozenset(
     for key in (
         "chat_template",
         "ggml.add_bos_token",
+        "ggml.add_space_prefix",
         "ggml.bos_token_id",
         "ggml.eos_token_id",
+        "ggml.eom_token_id",
         "ggml.eot_token_id",
+        "ggml.ignore_merges",
         "ggml.merges",
         "ggml.model",
         "ggml.pre",
+        "ggml.scores",
         "ggml.token_type",
         "ggml.tokens",
     )
@@ -53,8 +57,6 @@ INERT = frozenset(
         # Named templates beside the default one, and the same vocabulary in another form.
         "tokenizer.chat_templates",
         "tokenizer.huggingface.json",
-        # Scores rank the pieces of a SentencePiece vocabulary; byte-level BPE ranks by merges.
-        "tokenizer.ggml.scores",
         "tokenizer.ggml.token_type_count",
     )
 )
@@ -88,7 +90,6 @@ NEUTRAL: Mapping[str, bool | int | float | str] = {
     "split.count": 1,
     "tokenizer.ggml.add_eos_token": False,
     "tokenizer.ggml.add_sep_token": False,
-    "tokenizer.ggml.add_space_prefix": False,
     "tokenizer.ggml.remove_extra_whitespaces": False,
 }
 """Keys that are not implemented, with the one value at which they change nothing."""

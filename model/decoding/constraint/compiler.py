@@ -122,7 +122,7 @@ class ConstraintCompiler:
         self._spells_every_byte = all(
             self._spelling.spell(bytes([byte])).counts[0] < NEVER for byte in self._spelling.bytes_held
         )
-        self._encode = tokenizer.encode
+        self._encode = tokenizer.encode_continuation
 
     def compile(self, spec: ConstraintSpec, banned: Sequence[int] = ()) -> CompiledConstraint:
         """Raises ConstraintError when the grammar is wrong, too complex or empty, or cannot do without `banned`."""

@@ -26,7 +26,7 @@ class Tokenizer(Protocol):
     @property
     def control_token_ids(self) -> frozenset[int]: ...
 
-    def encode(self, text: str) -> list[int]: ...
+    def encode_continuation(self, text: str) -> list[int]: ...
 
     def token_bytes(self, token_id: int) -> bytes: ...
 
@@ -47,7 +47,7 @@ class _Wrapped:
             tokenizer.token_text(token_id).encode() if token_id in special else tokenizer.token_bytes(token_id)
             for token_id in range(tokenizer.vocabulary_size)
         ]
-        self._encode = tokenizer.encode
+        self._encode = tokenizer.encode_continuation
 
     def __call__(self, text: str) -> list[int]:
         return self._encode(text)

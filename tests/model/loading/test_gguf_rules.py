@@ -57,7 +57,7 @@ def refused(draft: Draft, folder: Path) -> str:
         ("split.count", u32(2)),
         ("tokenizer.ggml.add_eos_token", flag(1)),
         ("tokenizer.ggml.add_space_prefix", flag(1)),
-        ("tokenizer.ggml.model", text("llama")),
+        ("tokenizer.ggml.model", text("bert")),
         ("tokenizer.ggml.precompiled_charsmap", texts(("x",))),
         ("tokenizer.ggml.something_new", u32(1)),
     ],
