@@ -97,12 +97,12 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    names = {np.dtype(kind): name for name, kind in FORMATS.items()}
-    write_safetensors(
-        path,
-        {name: Block(names[each.dtype], each.shape, lambda each=each: each) for name, each in arrays.items()},
-        {"format": "pt"},
-    )
+    write_safetensors(path, {name: _block(array) for name, array in arrays.items()}, {"format": "pt"})
+
+
+def _block(array: NDArray[Any]) -> Block:
+    dtype = next(name for name, kind in FORMATS.items() if array.dtype == kind)
+    return Block(dtype, array.shape, lambda: array)
 
 
 def write_llama_folder(
@@ -128,7 +128,7 @@ def write_llama_folder(
     if not shards:
         write_arrays(folder / "model.safetensors", arrays)
         return folder
-    names, places = list(arrays), {}
+    names, places = list(arrays), dict[str, str]()
     for i in range(shards):
         file = f"model-{i + 1:05}-of-{shards:05}.safetensors"
         write_arrays(folder / file, {name: arrays[name] for name in names[i::shards]})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.config import ModelConfig, RopeScaling, SlidingWindow
+from model.config import ModelConfig, SlidingWindow
 from model.loading.gguf_config import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
 from model.loading.hf_rope import read_rope
 from model.loading.hf_rules import Architecture, architecture_of, check_keys

@@ -141,7 +141,7 @@ def checked_hash(shard: Safetensors, is_weight: Callable[[str], bool]) -> str:
     file = shard.file
     entries = sorted(shard.entries.values(), key=lambda entry: entry.offset)
     digest = hashlib.sha256()
-    digest.update(file.read(0, entries[0].offset if entries else file.size))
+    digest.update(file.read(0, entries[0].offset if entries else file.size).data)
     for entry in entries:
         tensor = ShardTensor(file, entry)
         format = tensor.format if is_weight(entry.name) else None

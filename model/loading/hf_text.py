@@ -13,11 +13,10 @@ from model.loading.checkpoint import MAX_TEMPLATE_BYTES, GenerationDefaults
 from model.loading.hf_rules import is_same
 from model.loading.json_keys import JsonKeys, label, read_small, shown_value
 from model.loading.model_file import ModelFile
+from model.loading.tokenizer_json import MAX_SETTINGS_BYTES, SETTINGS
 
-TOKENIZER_CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 TEMPLATE_JSON = "chat_template.json"
-MAX_JSON_BYTES = 16 << 20
 MAX_ENDS = 64
 
 _READ = frozenset(("do_sample", "eos_token_id", "min_p", "temperature", "top_k", "top_p"))
@@ -102,9 +101,9 @@ def read_template(folder: Path) -> str | None:
             return read_small(file, MAX_TEMPLATE_BYTES).decode()
         except UnicodeDecodeError as error:
             raise file.error("not valid UTF-8", error.start) from None
-    for name in (TOKENIZER_CONFIG, TEMPLATE_JSON):
+    for name in (SETTINGS, TEMPLATE_JSON):
         if os.path.lexists(folder / name):
-            template = _stated_template(JsonKeys.read(folder / name, MAX_JSON_BYTES))
+            template = _stated_template(JsonKeys.read(folder / name, MAX_SETTINGS_BYTES))
             if template is not None:
                 return template
     return None

@@ -33,7 +33,7 @@ class FolderWeights:
 
 
 def read_weights(shards: Shards, config: FolderConfig) -> FolderWeights:
-    """Raises ModelFileError for a tensor that is missing, is none of the architecture's, or has another shape or type."""
+    """Raises ModelFileError for a tensor that is missing, is none of the model's, or has another shape or type."""
     found = _by_canonical_name(shards, config.model.architecture)
     wanted = sources(config.model)
     if config.ties_head:
