@@ -52,6 +52,7 @@ class ModelConfig:
     query_scale: float | None = None
     """What scores are multiplied by; None for 1/√head_width."""
     embedding_scale: float = 1.0
+    """What embeddings are multiplied by; a float32, as published implementations have it."""
 
     @property
     def family(self) -> Family:

@@ -191,7 +191,6 @@ def _permuted(name: str, weight: NDArray[Any], shape: TinyShape) -> NDArray[Any]
 
 def add_metadata(writer: gguf.GGUFWriter, shape: TinyShape, *, name: str = "tiny") -> None:
     """Everything that a file says beside its weights."""
-    vocabulary = tiny_vocabulary(shape.vocabulary)
     writer.add_name(name)
     writer.add_block_count(shape.layers)
     writer.add_context_length(shape.context)
@@ -205,6 +204,12 @@ def add_metadata(writer: gguf.GGUFWriter, shape: TinyShape, *, name: str = "tiny
     writer.add_rope_freq_base(shape.rope_base)
     writer.add_layer_norm_rms_eps(shape.epsilon)
     writer.add_vocab_size(shape.vocabulary)
+    add_metadata_of_text(writer, shape.vocabulary)
+
+
+def add_metadata_of_text(writer: gguf.GGUFWriter, vocabulary_size: int) -> None:
+    """The tiny vocabulary, its control tokens and the chat template."""
+    vocabulary = tiny_vocabulary(vocabulary_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(list(vocabulary.tokens))

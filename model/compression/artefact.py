@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from model.compression.stored import StoredWeights
+from model.config import ModelConfig
 from model.loading.checkpoint import Checkpoint
 from model.loading.cursor import shown
 from model.loading.gguf import Description, load_description
@@ -28,6 +29,7 @@ VOCABULARY = "vocabulary.gguf"
 FORMAT = "tane-compressed"
 VERSION = 1
 MAX_MANIFEST_BYTES = 4 << 20
+_RARE = {"window", "query_scale", "embedding_scale"}
 FIELDS = {"format", "version", "name", "recipe", "source", "config", "files", "tensors"}
 
 
@@ -97,8 +99,15 @@ def _check_hash(file: ModelFile, files: dict[str, Any], part: ModelFile) -> None
         raise part.error(f"its hash is not the one that {MANIFEST} names: one of the two was changed")
 
 
+def config_values(config: ModelConfig) -> dict[str, Any]:
+    """The configuration as plain values for `tane.json`; what few families have is left out of others."""
+    rare = {each.name: each.default for each in dataclasses.fields(config) if each.name in _RARE}
+    values = dataclasses.asdict(config)
+    return {name: value for name, value in values.items() if name not in rare or value != rare[name]}
+
+
 def _check_config(file: ModelFile, stated: dict[str, Any], said: Description) -> None:
-    for name, value in dataclasses.asdict(said.config).items():
+    for name, value in config_values(said.config).items():
         if name not in stated or stated[name] != value:
             raise file.error(f"config.{name} is {shown(str(stated.get(name)))}, and {VOCABULARY} says {value}")
 

@@ -13,12 +13,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from model.compression.artefact import FORMAT, MANIFEST, VERSION, VOCABULARY, WEIGHTS
+from model.compression.artefact import FORMAT, MANIFEST, VERSION, VOCABULARY, WEIGHTS, config_values
 from model.compression.stored import Described, StoredWeights, Weights, describe
 from model.config import ModelConfig
 from model.loading.checkpoint import Checkpoint, ModelFileError
 from model.loading.durable import sync_folder
-from model.loading.gguf_file import write_gguf_file
+from model.loading.gguf_file import as_a_file_holds, write_gguf_file
 from model.loading.model_file import ModelFile
 from model.loading.safetensors import Block, Entry, Safetensors, parsed_json, read_safetensors, write_safetensors
 from model.loading.shapes import decoder_shapes
@@ -110,7 +110,7 @@ class ArtefactWriter:
             OSError: when the folder cannot be written.
         """
         parts = self._parts(config)
-        whole = dataclasses.replace(self._source, name=name, config=config)
+        whole = dataclasses.replace(self._source, name=name, config=as_a_file_holds(config))
         for leftover in (WEIGHTS, VOCABULARY, MANIFEST):
             (self.partial / f"{leftover}.new").unlink(missing_ok=True)
         blocks = {entry: block for part in parts.values() for entry, block in part.blocks.items()}
@@ -161,7 +161,7 @@ class ArtefactWriter:
                 "name": whole.name,
                 "recipe": self._recipe if report is None else {**self._recipe, "report": dict(report)},
                 "source": {"name": self._source.name, "sha256": self._source.sha256},
-                "config": dataclasses.asdict(whole.config),
+                "config": config_values(whole.config),
                 "files": {name: {"bytes": file.size, "sha256": file.sha256()} for name, file in files.items()},
                 "tensors": tensors,
             }

@@ -4,7 +4,6 @@ Runs on the torch op set in float32. Knows no recipes: the caller says with whic
 compressed layers feed the next. Always: windows do not see each other, and only one layer's weights are held.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
@@ -49,9 +48,9 @@ def use_threads(count: int) -> None:
 class HiddenStates:
     """What enters the next layer, for every token of a text."""
 
-    def __init__(self, embedding: StoredTensor, windows: Sequence[Sequence[int]]) -> None:
-        """The embedded text. Windows of token ids have the same length."""
-        self.states: Hidden = embedding.dequantised()[np.asarray(windows)]
+    def __init__(self, embedding: StoredTensor, windows: Sequence[Sequence[int]], scale: float = 1.0) -> None:
+        """The embedded text, times `scale`. Windows of token ids have the same length."""
+        self.states: Hidden = embedding.dequantised()[np.asarray(windows)] * np.float32(scale)
         """[windows, positions, width]"""
 
     @property
@@ -59,7 +58,10 @@ class HiddenStates:
         return int(self.states.shape[0] * self.states.shape[1])
 
     def hessians(self, config: ModelConfig, layer: Layer) -> dict[Input, Matrix]:
-        """H = 2/N Σ x xᵀ of what the matrices of a layer read. Nothing moves on."""
+        """H = 2/N Σ x xᵀ of what the matrices of a layer read. Nothing moves on.
+
+        config: whose first layer is like this one.
+        """
         sums: dict[Input, HessianSum] = {}
 
         def on_input(name: Input, x: Tensor) -> None:
@@ -87,7 +89,7 @@ class HiddenStates:
         """A few windows at a time: which, and their states behind the layer [windows, positions, width]."""
         count, length, _ = self.states.shape
         at_once = max(ROWS_AT_ONCE // length, 1)
-        ops = _WatchedOps(dataclasses.replace(config, layer_count=1), at_once * pages_for(length))
+        ops = _WatchedOps(config.of_layer(0), at_once * pages_for(length))
         weights = load_layer(ops, config.family.gate, layer)
         if on_input is not None:
             ops.watch(weights, on_input)

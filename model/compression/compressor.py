@@ -7,7 +7,7 @@ the same bytes; of the model's own weights one layer is held at a time.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from model.compression.artefact_writer import ArtefactWriter
 from model.compression.calibration import INPUT_OF, HiddenStates, Layer
 from model.compression.compress_layer import compress_layer, shrunk
 from model.compression.matrix import check_group
-from model.compression.recipe import Recipe, RecipeError
+from model.compression.recipe import Recipe, RecipeError, Unit
 from model.compression.selection import Pattern, smallest
 from model.config import ModelConfig
 from model.loading.checkpoint import Checkpoint, layer_prefix
@@ -28,6 +28,7 @@ _NOTE_OF_LAYERS = "layers"
 
 def check_fits(recipe: Recipe, config: ModelConfig) -> ModelConfig:
     """The shape of the model that the recipe leaves. Raises RecipeError when it does not fit a model of this shape."""
+    _check_family(recipe, config)
     try:
         after = shrunk(config, recipe)
         shapes = decoder_shapes(after)
@@ -36,6 +37,17 @@ def check_fits(recipe: Recipe, config: ModelConfig) -> ModelConfig:
     except ValueError as error:
         raise RecipeError(f"{recipe.name} does not fit this model: {error}") from None
     return after
+
+
+def _check_family(recipe: Recipe, config: ModelConfig) -> None:
+    if config.family.gate == "none":
+        raise RecipeError(f"models of the family {config.architecture} cannot be compressed: they have no gate")
+    narrows = any(recipe.share(unit) for unit in get_args(Unit))
+    if narrows and (config.architecture != "llama" or config.window is not None):
+        raise RecipeError(
+            f"{recipe.name} takes neurons, heads or layers away, which is implemented for plain Llamas alone, "
+            f"not for {config.architecture}{' with a window' if config.window else ''}"
+        )
 
 
 def _check_columns(recipe: Recipe, columns: int) -> None:
@@ -115,7 +127,7 @@ class _Work:
         text = self._fresh_text()
         for index in range(self._config.layer_count):
             if note is None:
-                influences.append(text.advance(self._config, self._checkpoint.layer(index)))
+                influences.append(text.advance(self._config.of_layer(index), self._checkpoint.layer(index)))
             self._on_step()
         self._writer.put_note(_NOTE_OF_LAYERS, {"influences": influences})
         return influences
@@ -128,13 +140,13 @@ class _Work:
             figures = self._compress(own, index)
             self._writer.put_note(note_name, figures)
         if self._text is not None and index + 1 < self._after.layer_count:
-            self._text.advance(self._after, self._written(index))
+            self._text.advance(self._after.of_layer(index), self._written(index))
         self._on_step()
         return figures
 
     def _compress(self, own: int, index: int) -> dict[str, Any]:
         layer = self._checkpoint.layer(own)
-        hessians = self._text.hessians(self._config, layer) if self._text else {}
+        hessians = self._text.hessians(self._config.of_layer(own), layer) if self._text else {}
         done = compress_layer(layer, hessians, self._recipe, self._config)
         for name, weights in done.tensors.items():
             self._writer.put(layer_prefix(index) + name, weights)
@@ -147,7 +159,7 @@ class _Work:
         return {name.removeprefix(prefix): self._writer.tensor(name) for name in names}
 
     def _fresh_text(self) -> HiddenStates:
-        return HiddenStates(self._checkpoint.tensors["embedding"], self._windows)
+        return HiddenStates(self._checkpoint.tensors["embedding"], self._windows, self._config.embedding_scale)
 
 
 def _summary(writer: ArtefactWriter, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

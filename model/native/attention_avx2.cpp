@@ -8,7 +8,7 @@ constexpr int most_queries = 48;  // of the rows that go together
 
 int smaller(int a, int b) { return a < b ? a : b; }
 
-// All lanes for a whole vector, the first few for the last one of a row.
+// All lanes for a whole vector, some of them where what a row may see begins or ends.
 struct Whole {
   __m256 keep(__m256 x, __m256) const { return x; }
 };
@@ -17,20 +17,28 @@ struct Tail {
   __m256 keep(__m256 x, __m256 otherwise) const { return _mm256_blendv_ps(otherwise, x, seen); }
 };
 
-// Calls use(j, lanes) for the vectors that cover positions 0 … count − 1.
-template <typename Use>
-inline void for_vectors(int count, Use use) {
-  const int whole = count & ~7;
-  for (int j = 0; j < whole; j += 8) use(j, Whole{});
-  if (whole < count) use(whole, Tail{_mm256_castsi256_ps(first_lanes(count - whole))});
+// Calls use(j, lanes) for the vectors that cover positions first … count − 1; without a window, first is 0.
+template <bool windowed, typename Use>
+inline void for_vectors(const Query& query, Use use) {
+  const int count = query.count, whole = count & ~7;
+  int j = 0;
+  if constexpr (windowed) {
+    j = query.first & ~7;
+    if (j < query.first) {
+      use(j, Tail{_mm256_castsi256_ps(_mm256_andnot_si256(first_lanes(query.first - j), first_lanes(count - j)))});
+      j += 8;
+    }
+  }
+  for (; j < whole; j += 8) use(j, Whole{});
+  if (j < count) use(j, Tail{_mm256_castsi256_ps(first_lanes(count - j))});
 }
 
 // x = the scaled scores; gives m.
-template <typename Form>
+template <typename Form, bool windowed>
 float scale_scores(const Block& block, const Query& query, const typename Form::Sum* scores, float* x) {
   const __m256 lowest = _mm256_set1_ps(-__builtin_inff()), scale = _mm256_set1_ps(query.scale);
   __m256 greatest = lowest;
-  for_vectors(query.count, [&](int j, auto lanes) {
+  for_vectors<windowed>(query, [&](int j, auto lanes) {
     const __m256 seen = lanes.keep(Form::score(block, scale, scores, j), lowest);
     _mm256_store_ps(x + j, seen);
     greatest = _mm256_max_ps(seen, greatest);
@@ -38,13 +46,13 @@ float scale_scores(const Block& block, const Query& query, const typename Form::
   return whole_above(greatest_of_8(greatest));
 }
 
-// x = the weights of the values, zero from the query's count up to `padded`; gives s, and in `tops` the greatest weights.
-template <typename Form>
+// x = the weights of the values, zero outside what the query sees up to `padded`; gives s, and in `tops` the greatest weights.
+template <typename Form, bool windowed>
 float weigh(const Block& block, const Query& query, float m, int padded, float* x, __m256i* tops) {
   const __m256 shift = _mm256_set1_ps(m), zero = _mm256_setzero_ps();
   __m256 sums = zero;
   __m256i greatest = _mm256_setzero_si256();
-  for_vectors(query.count, [&](int j, auto lanes) {
+  for_vectors<windowed>(query, [&](int j, auto lanes) {
     const __m256 p = power_of_2(_mm256_sub_ps(_mm256_load_ps(x + j), shift));
     sums = _mm256_add_ps(sums, p);
     const __m256 weights = lanes.keep(Form::weight(block, p, j), zero);
@@ -52,13 +60,16 @@ float weigh(const Block& block, const Query& query, float m, int padded, float* 
     greatest = _mm256_max_epi32(greatest, magnitudes(weights));
   });
   for (int j = (query.count + 7) & ~7; j < padded; j += 8) _mm256_store_ps(x + j, zero);
+  if constexpr (windowed) {
+    for (int j = 0; j + 8 <= query.first; j += 8) _mm256_store_ps(x + j, zero);
+  }
   *tops = greatest;
   return sum_of_8(sums);
 }
 
 // One block for one to six queries: m[n], s[n] and outputs[n] = o. Each step is done for all of them before the next, so that
 // they do not wait for each other's maxima and sums.
-template <typename Form>
+template <typename Form, bool windowed>
 struct BlockWork {
   alignas(32) typename Form::Sum scores[most_queries_of_a_tile][block_positions];
   alignas(32) float x[most_queries_of_a_tile][block_positions];
@@ -70,16 +81,17 @@ struct BlockWork {
   void run(const Block& block, const typename Form::Number* numbers, const Query* queries, int count, int width) {
     int seen = 0;
     for (int n = 0; n < count; ++n) seen = queries[n].count > seen ? queries[n].count : seen;
-    const int padded = (seen + 7) & ~7;
-    for (int page = 0; page * page_positions < seen; ++page) {
+    const int padded = (seen + 7) & ~7, first = windowed ? queries[0].first : 0;  // rows ascend, so the first sees furthest back
+    for (int page = first / page_positions; page * page_positions < seen; ++page) {
       const int lanes = smaller(padded - page * page_positions, page_positions);
       products(Form::keys(block, page, width), lanes, count, numbers, width, &scores[0][page * page_positions],
                block_positions);
     }
-    for (int n = 0; n < count; ++n) m[n] = scale_scores<Form>(block, queries[n], scores[n], x[n]);
-    for (int n = 0; n < count; ++n) s[n] = weigh<Form>(block, queries[n], m[n], padded, x[n], &tops[n]);
+    for (int n = 0; n < count; ++n) m[n] = scale_scores<Form, windowed>(block, queries[n], scores[n], x[n]);
+    for (int n = 0; n < count; ++n) s[n] = weigh<Form, windowed>(block, queries[n], m[n], padded, x[n], &tops[n]);
     for (int n = 0; n < count; ++n) scales[n] = Form::round_weights(x[n], tops[n], padded, weights[n]);
-    products(Form::values(block, seen, width), width, count, weights[0], block_positions, sums[0], most_width);
+    const int begin = Form::values_begin(first);
+    products(Form::values(block, begin, seen, width), width, count, weights[0] + begin, block_positions, sums[0], most_width);
   }
 
   // As the first block of query n, and as the next one: the formula of attention.hpp.
@@ -102,10 +114,13 @@ struct BlockWork {
   }
 };
 
+// Of the pages that hold a position from `first_position` to `last_position`.
 template <typename Form>
-Block block_of(const KvPages& pages, int layer, const std::int32_t* table, int kv_head, int last_position, int index) {
+Block block_of(const KvPages& pages, int layer, const std::int32_t* table, int kv_head, int first_position, int last_position,
+               int index) {
   Block block;
-  for (int i = 0; i < block_pages; ++i) {
+  const int before = first_position - index * block_positions;
+  for (int i = before > 0 ? before / page_positions : 0; i < block_pages; ++i) {
     const int page = index * block_pages + i, ahead = page + block_pages;
     if (page * page_positions > last_position) break;
     block.pages[i] = pages.head(layer, table[page], kv_head);
@@ -131,33 +146,47 @@ void finish(float s, int width, float* o) {
   for (int i = 0; i < width; i += 8) _mm256_storeu_ps(o + i, _mm256_mul_ps(_mm256_loadu_ps(o + i), inverse));
 }
 
+// What row `position` may see of a block that has a position for it.
+template <bool windowed>
+void look(int position, int window, int index, Query* query) {
+  const int first_position = index * block_positions;
+  query->count = smaller(position + 1 - first_position, block_positions);
+  if constexpr (windowed) {
+    const int before = first_seen(position, window) - first_position;
+    query->first = before > 0 ? before : 0;
+  }
+}
+
 // Rows that go together: at most most_queries queries. The outputs hold each query's o until its row is done.
-template <typename Form>
+template <typename Form, bool windowed>
 void attend_together(const KvPages& pages, int layer, int group, const AttentionRows& rows, int first, int last, int kv_head) {
   const int width = pages.shape.head_width, count = (last - first) * group;
   alignas(32) typename Form::Number numbers[most_queries * most_width];
-  BlockWork<Form> work;
+  BlockWork<Form, windowed> work;
   Query queries[most_queries];
   float m[most_queries], s[most_queries];
   float* outputs[most_queries];
   for (int n = 0; n < count; ++n) {
     const int row = first + n / group, column = (kv_head * group + n % group) * width;
-    queries[n].scale = Form::prepare(rows.queries + row * rows.query_stride + column, width, numbers + n * width);
+    const float* q = rows.queries + row * rows.query_stride + column;
+    queries[n].scale = Form::prepare(q, width, rows.score_factor, numbers + n * width);
     outputs[n] = rows.outputs + row * rows.output_stride + column;
   }
-  const int last_position = rows.start + last - 1;
-  for (int index = 0; index < block_count(last_position); ++index) {
-    const Block block = block_of<Form>(pages, layer, rows.pages, kv_head, last_position, index);
-    const int first_position = index * block_positions, skipped = first_position - (rows.start + first);
-    for (int n = skipped > 0 ? skipped * group : 0; n < count;) {
+  const int start = rows.start + first, last_position = rows.start + last - 1;
+  const int begin = windowed ? first_seen(start, rows.window) : 0;
+  for (int index = begin / block_positions; index < block_count(last_position); ++index) {
+    const Block block = block_of<Form>(pages, layer, rows.pages, kv_head, begin, last_position, index);
+    const int skipped = index * block_positions - start;
+    int end = count;  // rows whose windows begin after the block are done without it
+    if constexpr (windowed) end = smaller(last - first, skipped + block_positions + rows.window - 1) * group;
+    for (int n = skipped > 0 ? skipped * group : 0; n < end;) {
       const int row_end = (n / group + 1) * group;
-      const int size = smaller(most_queries_of_a_tile, (Form::rows_share_tiles ? count : row_end) - n);
-      for (int i = 0; i < size; ++i) {
-        queries[n + i].count = smaller(rows.start + first + (n + i) / group + 1 - first_position, block_positions);
-      }
+      const int size = smaller(most_queries_of_a_tile, (Form::rows_share_tiles ? end : row_end) - n);
+      for (int i = 0; i < size; ++i) look<windowed>(start + (n + i) / group, rows.window, index, &queries[n + i]);
       work.run(block, numbers + n * width, queries + n, size, width);
       for (int i = 0; i < size; ++i, ++n) {
-        index == 0 ? work.begin(i, width, &m[n], &s[n], outputs[n]) : work.merge(i, width, &m[n], &s[n], outputs[n]);
+        const bool begins = index == (windowed ? first_block(start + n / group, rows.window) : 0);
+        begins ? work.begin(i, width, &m[n], &s[n], outputs[n]) : work.merge(i, width, &m[n], &s[n], outputs[n]);
       }
     }
   }
@@ -168,30 +197,33 @@ template <typename Form>
 void attend_rows(const KvPages& pages, int layer, int group, const AttentionRows& rows, int first, int last, int kv_head) {
   const int together = most_queries / group;
   for (int row = first; row < last; row += together) {
-    attend_together<Form>(pages, layer, group, rows, row, smaller(row + together, last), kv_head);
+    const int end = smaller(row + together, last);
+    const auto form = rows.start + end <= rows.window ? attend_together<Form, false> : attend_together<Form, true>;
+    form(pages, layer, group, rows, row, end, kv_head);
   }
 }
 
-template <typename Form>
+template <typename Form, bool windowed>
 void attend_row_blocks(const KvPages& pages, int layer, int group, const AttentionRows& rows, int row, int kv_head, int first,
                        int last, float* partials) {
   const int width = pages.shape.head_width, position = rows.start + row;
   alignas(32) typename Form::Number numbers[most_group * most_width];
-  BlockWork<Form> work;
+  BlockWork<Form, windowed> work;
   Query queries[most_group];
   for (int n = 0; n < group; ++n) {
-    queries[n].scale =
-        Form::prepare(rows.queries + row * rows.query_stride + (kv_head * group + n) * width, width, numbers + n * width);
+    const float* q = rows.queries + row * rows.query_stride + (kv_head * group + n) * width;
+    queries[n].scale = Form::prepare(q, width, rows.score_factor, numbers + n * width);
   }
   const int tiles = (group + most_queries_of_a_tile - 1) / most_queries_of_a_tile, size = (group + tiles - 1) / tiles;
+  const int begin = windowed ? first_seen(position, rows.window) : 0, first_index = begin / block_positions;
   for (int index = first; index < last; ++index) {
-    const Block block = block_of<Form>(pages, layer, rows.pages, kv_head, position, index);
+    const Block block = block_of<Form>(pages, layer, rows.pages, kv_head, begin, position, index);
     for (int n = 0; n < group; n += size) {
       const int here = smaller(size, group - n);
-      for (int i = 0; i < here; ++i) queries[n + i].count = smaller(position + 1 - index * block_positions, block_positions);
+      for (int i = 0; i < here; ++i) look<windowed>(position, rows.window, index, &queries[n + i]);
       work.run(block, numbers + n * width, queries + n, here, width);
       for (int i = 0; i < here; ++i) {
-        float* const partial = partials + (index * group + n + i) * partial_floats(width);
+        float* const partial = partials + ((index - first_index) * group + n + i) * partial_floats(width);
         work.begin(i, width, partial, partial + 1, partial + 2);
       }
     }
@@ -205,8 +237,10 @@ void attend(const KvPages& pages, int layer, int group, const AttentionRows& row
 
 void attend_blocks(const KvPages& pages, int layer, int group, const AttentionRows& rows, int row, int kv_head, int first,
                    int last, float* partials) {
-  const auto form = pages.shape.type == KvType::int8 ? attend_row_blocks<Int8> : attend_row_blocks<Half>;
-  form(pages, layer, group, rows, row, kv_head, first, last, partials);
+  const bool is_int8 = pages.shape.type == KvType::int8, windowed = rows.start + row >= rows.window;
+  const auto int8 = windowed ? attend_row_blocks<Int8, true> : attend_row_blocks<Int8, false>;
+  const auto half = windowed ? attend_row_blocks<Half, true> : attend_row_blocks<Half, false>;
+  (is_int8 ? int8 : half)(pages, layer, group, rows, row, kv_head, first, last, partials);
 }
 
 void combine(const float* partials, int blocks, int group, int head_width, float* output) {

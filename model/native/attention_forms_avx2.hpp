@@ -20,8 +20,9 @@ struct Block {
 };
 
 struct Query {
-  float scale;  // of its codes, times log₂e/√D
-  int count;    // how many positions of the block it may see
+  float scale;  // of its codes, times F
+  int count;    // it may see the positions of the block before this one
+  int first;    // and from this one on; only set for rows with a window
 };
 
 inline __m256i first_lanes(int count) {
@@ -53,10 +54,10 @@ struct Int8 {
   using Sum = std::int32_t;
   static constexpr bool rows_share_tiles = true;  // a zero code silences what a row may not see, whatever it is
 
-  static float prepare(const float* q, int width, Number* codes) {
+  static float prepare(const float* q, int width, float factor, Number* codes) {
     const CodeScale scale = code_scale(greatest_magnitude(q, width));
     round_to_codes(q, width, scale.inverse, codes);
-    return scale.scale * score_factor(width);
+    return scale.scale * factor;
   }
 
   static void gather_scales(Block& block, int page) {
@@ -69,13 +70,17 @@ struct Int8 {
   }
 
   static Pieces<std::int8_t> keys(const Block& block, int page, int width) {
-    return {{block.pages[page].int8_keys()}, {block.ahead[page].int8_keys()}, width / 2, width / 2, 2 * page_positions};
+    return {{block.pages[page].int8_keys()}, {block.ahead[page].int8_keys()}, width / 2, width / 2, width / 2, 2 * page_positions};
   }
 
-  static Pieces<std::int8_t> values(const Block& block, int count, int width) {
-    Pieces<std::int8_t> pieces{{}, {}, page_positions / 2, (count + 1) / 2, 2 * width};
-    for (int i = 0; i * page_positions < count; ++i) {
-      pieces.piece[i] = block.pages[i].int8_values(), pieces.ahead[i] = block.ahead[i].int8_values();
+  // The first position whose value is multiplied where none before `first` may be seen: that of its page.
+  static int values_begin(int first) { return first / page_positions * page_positions; }
+
+  // Of the positions from `begin` on, before `count`.
+  static Pieces<std::int8_t> values(const Block& block, int begin, int count, int width) {
+    Pieces<std::int8_t> pieces{{}, {}, page_positions / 2, page_positions / 2, (count - begin + 1) / 2, 2 * width};
+    for (int i = 0, page = begin / page_positions; page * page_positions < count; ++i, ++page) {
+      pieces.piece[i] = block.pages[page].int8_values(), pieces.ahead[i] = block.ahead[page].int8_values();
     }
     return pieces;
   }
@@ -103,23 +108,27 @@ struct Half {
   using Sum = float;
   static constexpr bool rows_share_tiles = false;  // what a row may not see must not even be multiplied by 0
 
-  static float prepare(const float* q, int width, Number* numbers) {
-    const __m256 factor = _mm256_set1_ps(score_factor(width));
-    for (int i = 0; i < width; i += 8) _mm256_storeu_ps(numbers + i, _mm256_mul_ps(_mm256_loadu_ps(q + i), factor));
+  static float prepare(const float* q, int width, float factor, Number* numbers) {
+    const __m256 factors = _mm256_set1_ps(factor);
+    for (int i = 0; i < width; i += 8) _mm256_storeu_ps(numbers + i, _mm256_mul_ps(_mm256_loadu_ps(q + i), factors));
     return 1.0f;
   }
 
   static void gather_scales(Block&, int) {}
 
   static Pieces<Float16> keys(const Block& block, int page, int width) {
-    return {{block.pages[page].float16_keys()}, {block.ahead[page].float16_keys()}, width, width, page_positions};
+    return {{block.pages[page].float16_keys()}, {block.ahead[page].float16_keys()}, width, width, width, page_positions};
   }
 
-  static Pieces<Float16> values(const Block& block, int count, int width) {
-    Pieces<Float16> pieces{{}, {}, page_positions, count, width};
-    for (int i = 0; i * page_positions < count; ++i) {
-      pieces.piece[i] = block.pages[i].float16_values(), pieces.ahead[i] = block.ahead[i].float16_values();
+  static int values_begin(int first) { return first; }
+
+  static Pieces<Float16> values(const Block& block, int begin, int count, int width) {
+    const int skipped = begin % page_positions;
+    Pieces<Float16> pieces{{}, {}, page_positions - skipped, page_positions, count - begin, width};
+    for (int i = 0, page = begin / page_positions; page * page_positions < count; ++i, ++page) {
+      pieces.piece[i] = block.pages[page].float16_values(), pieces.ahead[i] = block.ahead[page].float16_values();
     }
+    pieces.piece[0] += skipped * width, pieces.ahead[0] += skipped * width;
     return pieces;
   }
 

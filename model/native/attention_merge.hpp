@@ -5,11 +5,6 @@
 
 namespace tane {
 
-// log₂e/√D.
-static inline float score_factor(int head_width) {
-  return static_cast<float>(log2_e_double / __builtin_sqrt(static_cast<double>(head_width)));
-}
-
 // Numbers become whole multiples of `scale`, at most 32,767 of them, by multiplying with `inverse`.
 struct CodeScale {
   float scale, inverse;

@@ -13,13 +13,13 @@
 namespace tane {
 namespace {
 
-// Rows of a matrix that lies in up to four pieces (pages): piece[i] holds rows i · piece_rows and on, `row_numbers` apart.
+// Rows of a matrix that lies in up to four pieces (pages) of `piece_rows` rows, `row_numbers` apart; the first may have fewer.
 // ahead[i] is where the same numbers of the next block stand: they are fetched while these are worked on.
 template <typename Number>
 struct Pieces {
   const Number* piece[4];
   const Number* ahead[4];
-  int piece_rows, rows;
+  int first_rows, piece_rows, rows;
   std::ptrdiff_t row_numbers;
 };
 
@@ -37,10 +37,10 @@ inline void int8_tile(const Pieces<std::int8_t>& matrix, int lane, const std::in
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) sum[n][v] = _mm256_setzero_si256();
   }
-  for (int row = 0, i = 0; row < matrix.rows; ++i) {
+  for (int row = 0, i = 0, piece_end = matrix.first_rows; row < matrix.rows; ++i, piece_end += matrix.piece_rows) {
     const std::int8_t* at = matrix.piece[i] + 2 * lane;
     const std::int8_t* next = matrix.ahead[i] + 2 * lane;
-    const int end = row + matrix.piece_rows < matrix.rows ? row + matrix.piece_rows : matrix.rows;
+    const int end = piece_end < matrix.rows ? piece_end : matrix.rows;
     for (; row < end; ++row, at += matrix.row_numbers, next += matrix.row_numbers) {
       fetch(next);
       __m256i pairs[vectors];
@@ -76,10 +76,10 @@ inline void float16_tile(const Pieces<Float16>& matrix, int lane, const float* n
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) sum[n][v] = _mm256_setzero_ps();
   }
-  for (int row = 0, i = 0; row < matrix.rows; ++i) {
+  for (int row = 0, i = 0, piece_end = matrix.first_rows; row < matrix.rows; ++i, piece_end += matrix.piece_rows) {
     const Float16* at = matrix.piece[i] + lane;
     const Float16* next = matrix.ahead[i] + lane;
-    const int end = row + matrix.piece_rows < matrix.rows ? row + matrix.piece_rows : matrix.rows;
+    const int end = piece_end < matrix.rows ? piece_end : matrix.rows;
     for (; row < end; ++row, at += matrix.row_numbers, next += matrix.row_numbers) {
       fetch(next);
       __m256 number[queries];

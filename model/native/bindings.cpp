@@ -31,10 +31,12 @@ using ViewTuple = std::tuple<int, int, int>;
 tane::View view_of(const ViewTuple& view) { return {std::get<0>(view), std::get<1>(view), std::get<2>(view)}; }
 
 tane::Kind kind_named(const std::string& name) {
-  for (const auto& [known, kind] : {std::pair{"embed", tane::Kind::embed}, {"linear", tane::Kind::linear},
-                                    {"attend", tane::Kind::attend}, {"gather", tane::Kind::gather},
-                                    {"rms_norm", tane::Kind::rms_norm}, {"silu_multiply", tane::Kind::silu_multiply},
-                                    {"add", tane::Kind::add}}) {
+  for (const auto& [known, kind] : {std::pair{"embed", tane::Kind::embed}, {"embed_positions", tane::Kind::embed_positions},
+                                    {"linear", tane::Kind::linear}, {"attend", tane::Kind::attend},
+                                    {"gather", tane::Kind::gather}, {"rms_norm", tane::Kind::rms_norm},
+                                    {"layer_norm", tane::Kind::layer_norm}, {"head_norm", tane::Kind::head_norm},
+                                    {"silu_multiply", tane::Kind::silu_multiply}, {"gelu_multiply", tane::Kind::gelu_multiply},
+                                    {"gelu", tane::Kind::gelu}, {"add_bias", tane::Kind::add_bias}, {"add", tane::Kind::add}}) {
     if (name == known) return kind;
   }
   throw std::invalid_argument("no instruction is called " + name);
@@ -42,7 +44,8 @@ tane::Kind kind_named(const std::string& name) {
 
 tane::Source source_named(const std::string& name) {
   for (const auto& [known, source] : {std::pair{"plain", tane::Source::plain}, {"rms_norm", tane::Source::rms_norm},
-                                      {"silu_multiply", tane::Source::silu_multiply}}) {
+                                      {"layer_norm", tane::Source::layer_norm}, {"silu_multiply", tane::Source::silu_multiply},
+                                      {"gelu_multiply", tane::Source::gelu_multiply}, {"gelu", tane::Source::gelu}}) {
     if (name == known) return source;
   }
   throw std::invalid_argument("no source is called " + name);
@@ -51,13 +54,17 @@ tane::Source source_named(const std::string& name) {
 using Stretch = std::optional<std::tuple<double, double, double, int>>;
 
 tane::Engine* make_engine(int layers, int heads, int kv_heads, int head_width, int context, int pages, const std::string& kv_type,
-                          double rope_base, const Stretch& rope_stretch, const std::string& isa, int threads) {
+                          const std::string& isa, int threads) {
   if (kv_type != "int8" && kv_type != "float16") throw std::invalid_argument("no cache is called " + kv_type);
   const tane::ModelShape shape{layers, heads, kv_heads, head_width, context, pages,
                                kv_type == "int8" ? tane::KvType::int8 : tane::KvType::float16};
+  return new tane::Engine(shape, tane::isa_named(isa), threads);
+}
+
+int add_rope(tane::Engine& engine, double base, const Stretch& given) {
   tane::RopeStretch stretch{};
-  if (rope_stretch) std::tie(stretch.factor, stretch.low_frequency_factor, stretch.high_frequency_factor, stretch.original_context_length) = *rope_stretch;
-  return new tane::Engine(shape, rope_base, rope_stretch ? &stretch : nullptr, tane::isa_named(isa), threads);
+  if (given) std::tie(stretch.factor, stretch.low_frequency_factor, stretch.high_frequency_factor, stretch.original_context_length) = *given;
+  return engine.memory().add_rope(base, given ? &stretch : nullptr);
 }
 
 void check_range(const tane::Engine& engine, int matrix, int first_row, std::size_t rows, std::size_t width, std::size_t expected) {
@@ -219,11 +226,14 @@ NB_MODULE(_native, module) {
       .def(
           "__init__",
           [](tane::Instruction* self, const std::string& kind, const std::string& source, bool asked, const ViewTuple& out,
-             const ViewTuple& a, const ViewTuple& b, const ViewTuple& c, int matrix, int vector, int layer, double epsilon) {
-            new (self) tane::Instruction{kind_named(kind), source_named(source), asked,  view_of(out), view_of(a), view_of(b),
-                                         view_of(c),       matrix,               vector, layer,        epsilon};
+             const ViewTuple& a, const ViewTuple& b, const ViewTuple& c, int matrix, int vector, int layer, double epsilon, int shift,
+             int bias, int rope, std::optional<int> window, double scale) {
+            new (self) tane::Instruction{kind_named(kind), source_named(source), asked,   view_of(out), view_of(a), view_of(b),
+                                         view_of(c),       matrix,               vector,  layer,        epsilon,    shift,
+                                         bias,             rope,                 window.value_or(tane::every_position), scale};
           },
-          "kind"_a, "source"_a, "asked"_a, "out"_a, "a"_a, "b"_a, "c"_a, "matrix"_a, "vector"_a, "layer"_a, "epsilon"_a);
+          "kind"_a, "source"_a, "asked"_a, "out"_a, "a"_a, "b"_a, "c"_a, "matrix"_a, "vector"_a, "layer"_a, "epsilon"_a, "shift"_a,
+          "bias"_a, "rope"_a, "window"_a.none(), "scale"_a);
 
   nb::class_<RowChooser>(module, "Chooser")
       .def(nb::init<const std::string&, int>(), "isa"_a, "threads"_a)
@@ -233,7 +243,7 @@ NB_MODULE(_native, module) {
 
   nb::class_<tane::Engine>(module, "Engine")
       .def(nb::new_(&make_engine), "layers"_a, "heads"_a, "kv_heads"_a, "head_width"_a, "context"_a, "pages"_a, "kv_type"_a,
-           "rope_base"_a, "rope_stretch"_a.none(), "isa"_a, "threads"_a)
+           "isa"_a, "threads"_a)
       .def_prop_ro("isa", [](const tane::Engine& engine) { return std::string(tane::isa_name(engine.isa())); })
       .def_prop_ro("weight_bytes", [](const tane::Engine& engine) { return engine.memory().weight_bytes(); })
       .def("add_matrix", [](tane::Engine& engine, bool eight_bits, bool centred, bool half_scales, int outputs,
@@ -243,6 +253,7 @@ NB_MODULE(_native, module) {
       .def("add_vector", [](tane::Engine& engine, const Gains& values) {
              return engine.memory().add_vector(values.data(), static_cast<int>(values.shape(0)));
            })
+      .def("add_rope", &add_rope, "base"_a, "stretch"_a.none())
       .def("pack_blocks",
            [](tane::Engine& engine, int matrix, int first_row, const std::string& format, const Bytes& rows) {
              const tane::PackRow pack = tane::packer_named(format);

@@ -45,8 +45,8 @@ bool round_rows(AffineForm form, int rows, int inputs, const float* values, floa
   return true;
 }
 
-Engine::Engine(const ModelShape& shape, double rope_base, const RopeStretch* stretch, Isa isa, int threads)
-    : isa_(isa), pool_(threads), chooser_(pool_, isa), memory_(shape, rope_base, stretch) {}
+Engine::Engine(const ModelShape& shape, Isa isa, int threads)
+    : isa_(isa), pool_(threads), chooser_(pool_, isa), memory_(shape) {}
 
 std::size_t Engine::row_bytes(const std::string& format, int matrix) const {
   const std::size_t groups = static_cast<std::size_t>(memory_.matrix(matrix).inputs / group_inputs);

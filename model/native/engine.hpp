@@ -29,7 +29,7 @@ bool round_rows(AffineForm form, int rows, int inputs, const float* values, floa
 
 class Engine {
  public:
-  Engine(const ModelShape& shape, double rope_base, const RopeStretch* stretch, Isa isa, int threads);
+  Engine(const ModelShape& shape, Isa isa, int threads);
 
   ModelMemory& memory() { return memory_; }
   const ModelMemory& memory() const { return memory_; }

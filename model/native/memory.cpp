@@ -4,6 +4,7 @@
 #include <cmath>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "attention.hpp"
 
@@ -17,7 +18,7 @@ KvShape kv_shape(const ModelShape& shape) {
   return {shape.kv_type, shape.layers, shape.kv_heads, shape.head_width, shape.pages};
 }
 
-void check(const ModelShape& shape, double rope_base) {
+void check(const ModelShape& shape) {
   if (!kv_supports(shape.kv_heads, shape.head_width) ||
       !attention_supports(shape.heads, shape.kv_heads, shape.head_width)) {
     throw std::invalid_argument("the native engine has no attention for these heads");
@@ -26,7 +27,6 @@ void check(const ModelShape& shape, double rope_base) {
   if (shape.layers < 1 || shape.context < 1 || shape.pages < 0 || shape.heads > INT_MAX / shape.head_width || bytes > most_bytes) {
     throw std::invalid_argument("the native engine has no model of so many layers, positions or pages");
   }
-  if (!(rope_base > 0 && std::isfinite(rope_base))) throw std::invalid_argument("the base of rotary positions is not above 0");
 }
 
 }  // namespace
@@ -43,18 +43,22 @@ void Block::reserve(std::size_t bytes) {
   size_ = rounded;
 }
 
-ModelMemory::ModelMemory(const ModelShape& shape, double rope_base, const RopeStretch* stretch) : shape_(shape) {
-  check(shape, rope_base);
+ModelMemory::ModelMemory(const ModelShape& shape) : shape_(shape) {
+  check(shape);
   const KvShape kv = kv_shape(shape);
   page_memory_.reserve(kv.total_bytes());
   pages_ = {kv, page_memory_.data()};
-  const int half = shape.head_width / 2;
+}
+
+int ModelMemory::add_rope(double base, const RopeStretch* stretch) {
+  if (!(base > 0 && std::isfinite(base))) throw std::invalid_argument("the base of rotary positions is not above 0");
+  const int half = shape_.head_width / 2;
   std::vector<float> frequencies(static_cast<std::size_t>(half));
-  rope_frequencies(rope_base, shape.head_width, stretch, frequencies.data());
-  cosines_.resize(static_cast<std::size_t>(shape.context) * static_cast<std::size_t>(half));
-  sines_.resize(cosines_.size());
-  fill_rope_rows(frequencies.data(), half, 0, shape.context, cosines_.data(), sines_.data());
-  rope_ = {half, cosines_.data(), sines_.data()};
+  rope_frequencies(base, shape_.head_width, stretch, frequencies.data());
+  std::vector<float> cosines(static_cast<std::size_t>(shape_.context) * static_cast<std::size_t>(half)), sines(cosines.size());
+  fill_rope_rows(frequencies.data(), half, 0, shape_.context, cosines.data(), sines.data());
+  ropes_.push_back({half, std::move(cosines), std::move(sines)});
+  return static_cast<int>(ropes_.size()) - 1;
 }
 
 int ModelMemory::add_matrix(AffineForm form, int outputs, int inputs) {

@@ -40,9 +40,11 @@ struct ModelShape {
 
 class ModelMemory {
  public:
-  // Allocates the pages and fills the rotary table. Throws std::invalid_argument for a shape that no kernel can work on.
-  ModelMemory(const ModelShape& shape, double rope_base, const RopeStretch* stretch);
+  // Allocates the pages. Throws std::invalid_argument for a shape that no kernel can work on.
+  explicit ModelMemory(const ModelShape& shape);
 
+  // A table of the whole context. Throws std::invalid_argument for a base that is not above 0.
+  int add_rope(double base, const RopeStretch* stretch);
   int add_matrix(AffineForm form, int outputs, int inputs);
   int add_vector(const float* values, int width);
 
@@ -50,11 +52,17 @@ class ModelMemory {
   // Throw std::invalid_argument for an index that nothing has.
   const AffineWeights& matrix(int index) const { return at(matrices_, index); }
   const std::vector<float>& vector(int index) const { return at(vectors_, index); }
+  RopeTable rope(int index) const { return at(ropes_, index).table(); }
   const KvPages& pages() const { return pages_; }
-  const RopeTable& rope() const { return rope_; }
   std::size_t weight_bytes() const { return weight_bytes_; }
 
  private:
+  struct Rope {
+    int half;
+    std::vector<float> cosines, sines;
+    RopeTable table() const { return {half, cosines.data(), sines.data()}; }
+  };
+
   template <typename T>
   static const T& at(const std::vector<T>& all, int index) {
     if (index < 0 || static_cast<std::size_t>(index) >= all.size()) throw std::invalid_argument("no such weights");
@@ -67,8 +75,7 @@ class ModelMemory {
   std::vector<std::vector<float>> vectors_;
   Block page_memory_;
   KvPages pages_;
-  std::vector<float> cosines_, sines_;
-  RopeTable rope_;
+  std::vector<Rope> ropes_;
   std::size_t weight_bytes_ = 0;
 };
 

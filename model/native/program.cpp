@@ -1,6 +1,7 @@
 #include "program.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -38,6 +39,8 @@ Program::Program(ModelMemory& memory, Pool& pool, Isa isa, std::vector<int> buff
       buffers_(widths_.size()) {
   check();
   for (const Instruction& each : instructions_) {
+    const auto same = [&](const Plan& plan) { return plan.window == each.window; };
+    if (each.kind == Kind::attend && std::none_of(plans_.begin(), plans_.end(), same)) plans_.push_back({each.window, {}, {}});
     if (each.kind != Kind::linear) continue;
     source_width_ = std::max(source_width_, memory_.matrix(each.matrix).inputs);
     if (each.c.buffer >= 0) product_width_ = std::max(product_width_, memory_.matrix(each.matrix).outputs);
@@ -77,30 +80,58 @@ void Program::check_shapes(const Instruction& each) const {
   const auto fit = [&](int inputs, int outputs) {
     require(each.a.width == inputs && each.out.width == outputs, "an instruction's arrays do not fit its weights or its heads");
   };
-  if (each.kind == Kind::rms_norm || each.source == Source::rms_norm) {
-    require(static_cast<int>(memory_.vector(each.vector).size()) == each.a.width, "a norm's gain has another width than what it reads");
-  }
-  if (each.kind == Kind::silu_multiply || each.kind == Kind::add || each.source == Source::silu_multiply) {
+  check_vectors(each);
+  if (each.kind == Kind::silu_multiply || each.kind == Kind::gelu_multiply || each.kind == Kind::add ||
+      each.source == Source::silu_multiply || each.source == Source::gelu_multiply) {
     require(each.a.width == each.b.width, "two arrays that go together have different widths");
   }
   switch (each.kind) {
-    case Kind::embed: return fit(0, memory_.matrix(each.matrix).inputs);
+    case Kind::embed:
+      require(std::isfinite(each.scale), "embeddings are scaled by no finite number");
+      return fit(0, memory_.matrix(each.matrix).inputs);
+    case Kind::embed_positions:
+      require(memory_.matrix(each.matrix).outputs >= shape.context, "there are more positions than have an embedding");
+      return fit(0, memory_.matrix(each.matrix).inputs);
     case Kind::linear:
       require(each.c.buffer < 0 || each.c.width == each.out.width, "what is added to a product has another width");
       return fit(memory_.matrix(each.matrix).inputs, memory_.matrix(each.matrix).outputs);
     case Kind::attend:
-      require(each.layer >= 0 && each.layer < shape.layers, "attention in a layer that has no pages");
-      require(each.b.width == shape.kv_heads * shape.head_width && each.c.width == each.b.width, "keys or values do not fit the heads");
+      check_attention(each);
       return fit(shape.heads * shape.head_width, shape.heads * shape.head_width);
     default: return fit(each.a.width, each.a.width);
   }
+}
+
+void Program::check_vectors(const Instruction& each) const {
+  const auto width_of = [&](int vector) { return static_cast<int>(memory_.vector(vector).size()); };
+  const bool is_layer_norm = each.kind == Kind::layer_norm || each.source == Source::layer_norm;
+  if (each.kind == Kind::rms_norm || each.source == Source::rms_norm || is_layer_norm) {
+    require(width_of(each.vector) == each.a.width, "a norm's gain has another width than what it reads");
+  }
+  if (is_layer_norm) require(width_of(each.shift) == each.a.width, "a norm's bias has another width than what it reads");
+  if (each.kind == Kind::head_norm) {
+    require(width_of(each.vector) == memory_.shape().head_width, "a norm of heads has a gain of another width than theirs");
+    require(each.a.width % memory_.shape().head_width == 0, "a norm of heads reads a part of a head");
+  }
+  if (each.kind == Kind::add_bias || (each.kind == Kind::linear && each.bias != -1)) {
+    require(width_of(each.bias) == each.out.width, "a bias has another width than what it is added to");
+  }
+}
+
+void Program::check_attention(const Instruction& each) const {
+  const ModelShape& shape = memory_.shape();
+  require(each.layer >= 0 && each.layer < shape.layers, "attention in a layer that has no pages");
+  require(each.b.width == shape.kv_heads * shape.head_width && each.c.width == each.b.width, "keys or values do not fit the heads");
+  require(each.window >= 1, "attention with a window of no position");
+  require(std::isfinite(each.scale), "scores are scaled by no finite number");
+  if (each.rope != -1) memory_.rope(each.rope);
 }
 
 void Program::run(const Batch& batch) {
   Pool::Call call(pool_);
   for (const Copy& copy : batch.copies) copy_positions(memory_.pages(), copy.source, copy.target, copy.positions);
   reserve(batch);
-  plan_attention(batch);
+  for (Plan& plan : plans_) plan_attention(batch, plan);
   for (const Instruction& each : instructions_) execute(each, batch);
 }
 
@@ -126,55 +157,60 @@ void Program::reserve(const Batch& batch) {
   }
 }
 
-// ---- Attention: who does which rows and blocks, the same for every layer ------------------------------------------------
+// ---- Attention: who does which rows and blocks, the same for every layer of one window ----------------------------------
 
-void Program::plan_attention(const Batch& batch) {
-  pieces_.clear();
-  merges_.clear();
-  partial_floats_ = 0;
+void Program::plan_attention(const Batch& batch, Plan& plan) {
+  plan.pieces.clear();
+  plan.merges.clear();
   const int kv_heads = memory_.shape().kv_heads, wanted = pool_.threads() * chunks_per_thread;
   int whole = 0, blocks = 0;
   for (const Segment& segment : batch.segments) {
     whole += kv_heads * parts(segment.rows, rows_per_piece);
-    if (segment.rows == 1) blocks += kv_heads * block_count(segment.start);
+    if (segment.rows == 1) blocks += kv_heads * blocks_seen(segment.start, plan.window);
   }
   const bool splits = pool_.threads() > 1 && whole < wanted;
   int first_row = 0;
+  std::ptrdiff_t partial_numbers = 0;
   for (const Segment& segment : batch.segments) {
-    plan_segment(segment, first_row, splits ? std::max(1, blocks / wanted) : 0);
+    plan_segment(segment, first_row, splits ? std::max(1, blocks / wanted) : 0, plan, partial_numbers);
     first_row += segment.rows;
   }
-  partials_.reserve(static_cast<std::size_t>(partial_floats_) * sizeof(float));
+  partials_.reserve(static_cast<std::size_t>(partial_numbers) * sizeof(float));
 }
 
 // blocks_each: how many blocks of a single row go to one thread, 0 when rows stay whole.
-void Program::plan_segment(const Segment& segment, int first_row, int blocks_each) {
+void Program::plan_segment(const Segment& segment, int first_row, int blocks_each, Plan& plan, std::ptrdiff_t& partial_numbers) {
   const ModelShape& shape = memory_.shape();
-  const int blocks = block_count(segment.start);
+  const int begin = first_block(segment.start, plan.window), end = block_count(segment.start);
   for (int kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
-    if (segment.rows > 1 || !blocks_each || blocks == 1) {
+    if (segment.rows > 1 || !blocks_each || end - begin == 1) {
       for (int first = 0; first < segment.rows; first += rows_per_piece) {
-        pieces_.push_back({&segment, first_row, kv_head, first, std::min(first + rows_per_piece, segment.rows), -1});
+        plan.pieces.push_back({&segment, first_row, kv_head, first, std::min(first + rows_per_piece, segment.rows), -1});
       }
       continue;
     }
-    merges_.push_back({&segment, first_row, kv_head, 0, blocks, partial_floats_});
-    for (int first = 0; first < blocks; first += blocks_each) {
-      pieces_.push_back({&segment, first_row, kv_head, first, std::min(first + blocks_each, blocks), partial_floats_});
+    plan.merges.push_back({&segment, first_row, kv_head, begin, end, partial_numbers});
+    for (int first = begin; first < end; first += blocks_each) {
+      plan.pieces.push_back({&segment, first_row, kv_head, first, std::min(first + blocks_each, end), partial_numbers});
     }
     const auto each = static_cast<std::ptrdiff_t>(partial_floats(shape.head_width)) * (shape.heads / shape.kv_heads);
-    partial_floats_ += each * blocks;
+    partial_numbers += each * (end - begin);
   }
+}
+
+const Program::Plan& Program::plan_of(const Instruction& instruction) const {
+  return *std::find_if(plans_.begin(), plans_.end(), [&](const Plan& plan) { return plan.window == instruction.window; });
 }
 
 void Program::attend(const Instruction& instruction) {
   rotate_and_store(instruction);
-  pool_.run(static_cast<int>(pieces_.size()),
-            [&](int chunk) { attend_piece(instruction, pieces_[static_cast<std::size_t>(chunk)]); });
+  const Plan& plan = plan_of(instruction);
+  pool_.run(static_cast<int>(plan.pieces.size()),
+            [&](int chunk) { attend_piece(instruction, plan.pieces[static_cast<std::size_t>(chunk)]); });
   const int group = memory_.shape().heads / memory_.shape().kv_heads, width = memory_.shape().head_width;
-  for (const Piece& merge : merges_) {
+  for (const Piece& merge : plan.merges) {
     float* output = row(instruction.out, merge.first_row) + static_cast<std::ptrdiff_t>(merge.kv_head) * group * width;
-    attention_.combine(partials_.floats() + merge.partials, merge.last, group, width, output);
+    attention_.combine(partials_.floats() + merge.partials, merge.last - merge.first, group, width, output);
   }
 }
 
@@ -187,6 +223,8 @@ void Program::attend_piece(const Instruction& instruction, const Piece& piece) {
       .output_stride = widths_[static_cast<std::size_t>(instruction.out.buffer)],
       .pages = piece.segment->pages,
       .start = piece.segment->start,
+      .score_factor = score_factor(instruction.scale),
+      .window = instruction.window,
   };
   if (piece.partials >= 0) {
     attention_.attend_blocks(memory_.pages(), instruction.layer, group, rows, 0, piece.kv_head, piece.first, piece.last,
@@ -198,13 +236,17 @@ void Program::attend_piece(const Instruction& instruction, const Piece& piece) {
 
 void Program::rotate_and_store(const Instruction& instruction) {
   const ModelShape& shape = memory_.shape();
-  const RopeTable& table = memory_.rope();
+  const bool rotates = instruction.rope != -1;
+  const RopeTable table = rotates ? memory_.rope(instruction.rope) : RopeTable{};
   for_rows(batch_rows_, [&](int index) {
     const int position = positions_[static_cast<std::size_t>(index)];
-    const float *cosines = table.cosines_at(position), *sines = table.sines_at(position);
-    float *queries = row(instruction.a, index), *keys = row(instruction.b, index);
-    rope_.rotate(queries, shape.heads, table.half, cosines, sines, queries);
-    rope_.rotate(keys, shape.kv_heads, table.half, cosines, sines, keys);
+    float* keys = row(instruction.b, index);
+    if (rotates) {
+      const float *cosines = table.cosines_at(position), *sines = table.sines_at(position);
+      float* queries = row(instruction.a, index);
+      rope_.rotate(queries, shape.heads, table.half, cosines, sines, queries);
+      rope_.rotate(keys, shape.kv_heads, table.half, cosines, sines, keys);
+    }
     const int page = tables_[static_cast<std::size_t>(index)][position / page_positions];
     kv_.store(memory_.pages(), instruction.layer, page, position % page_positions, keys, row(instruction.c, index));
   });
@@ -215,20 +257,27 @@ void Program::rotate_and_store(const Instruction& instruction) {
 void Program::execute(const Instruction& instruction, const Batch& batch) {
   switch (instruction.kind) {
     case Kind::embed: return embed(instruction, batch);
+    case Kind::embed_positions: return embed_positions(instruction);
     case Kind::linear: return linear(instruction);
     case Kind::attend: return attend(instruction);
     case Kind::gather: return gather(instruction, batch);
-    case Kind::rms_norm:
-    case Kind::silu_multiply:
-    case Kind::add: return elementwise(instruction);
+    default: return elementwise(instruction);
   }
 }
 
 void Program::embed(const Instruction& instruction, const Batch& batch) {
   const AffineWeights& table = memory_.matrix(instruction.matrix);
+  const float factor = static_cast<float>(instruction.scale);
   for_rows(batch_rows_, [&](int index) {
-    unpack_row(table, batch.token_ids[static_cast<std::size_t>(index)], row(instruction.out, index));
+    float* out = row(instruction.out, index);
+    unpack_row(table, batch.token_ids[static_cast<std::size_t>(index)], out);
+    if (factor != 1.0f) elementwise_.scale(out, factor, table.inputs, out);
   });
+}
+
+void Program::embed_positions(const Instruction& instruction) {
+  const AffineWeights& table = memory_.matrix(instruction.matrix);
+  for_rows(batch_rows_, [&](int index) { unpack_row(table, positions_[static_cast<std::size_t>(index)], row(instruction.out, index)); });
 }
 
 void Program::linear(const Instruction& instruction) {
@@ -261,18 +310,20 @@ Activations Program::codes(const Instruction& instruction) const {
   return {reinterpret_cast<TokenGroup*>(codes_.data()), memory_.matrix(instruction.matrix).inputs / group_inputs};
 }
 
-// Rows [first, last) of the product, in a range of blocks of outputs, with what is added to it.
+// Rows [first, last) of the product, in a range of blocks of outputs, with the bias and the row that are added to it.
 void Program::multiply(const Instruction& instruction, int first, int last, int block_begin, int block_end) {
   const AffineWeights& weights = memory_.matrix(instruction.matrix);
   const bool adds = instruction.c.buffer >= 0;
   const auto stride = static_cast<std::size_t>(adds ? weights.outputs : widths_[static_cast<std::size_t>(instruction.out.buffer)]);
   float* product = adds ? product_.floats() : row(instruction.out, 0);
   affine_.multiply(weights, codes(instruction), first, last, block_begin, block_end, product, stride);
-  if (!adds) return;
+  if (!adds && instruction.bias == -1) return;
   const int column = block_begin * block_rows, width = std::min(block_end * block_rows, weights.outputs) - column;
+  const float* bias = instruction.bias == -1 ? nullptr : memory_.vector(instruction.bias).data() + column;
   for (int i = first; i < last; ++i) {
-    elementwise_.add(row(instruction.c, i) + column, product + static_cast<std::size_t>(i) * stride + column, width,
-                     row(instruction.out, i) + column);
+    float* const made = product + static_cast<std::size_t>(i) * stride + column;
+    if (bias != nullptr) elementwise_.add(made, bias, width, made);
+    if (adds) elementwise_.add(row(instruction.c, i) + column, made, width, row(instruction.out, i) + column);
   }
 }
 
@@ -286,9 +337,29 @@ void Program::source_row(const Instruction& instruction, int index, float* out) 
     case Source::rms_norm:
       elementwise_.rms_norm(a, memory_.vector(instruction.vector).data(), instruction.epsilon, width, out);
       return;
+    case Source::layer_norm: return layer_norm(instruction, a, out);
     case Source::silu_multiply:
       elementwise_.silu_multiply(a, row(instruction.b, index), width, out);
       return;
+    case Source::gelu_multiply:
+      elementwise_.gelu_multiply(a, row(instruction.b, index), width, out);
+      return;
+    case Source::gelu:
+      elementwise_.gelu(a, width, out);
+      return;
+  }
+}
+
+void Program::layer_norm(const Instruction& instruction, const float* a, float* out) const {
+  elementwise_.layer_norm(a, memory_.vector(instruction.vector).data(), memory_.vector(instruction.shift).data(),
+                          instruction.epsilon, instruction.a.width, out);
+}
+
+void Program::head_norm(const Instruction& instruction, const float* a, float* out) const {
+  const std::vector<float>& gain = memory_.vector(instruction.vector);
+  const auto width = static_cast<int>(gain.size());
+  for (int first = 0; first < instruction.a.width; first += width) {
+    elementwise_.rms_norm(a + first, gain.data(), instruction.epsilon, width, out + first);
   }
 }
 
@@ -304,12 +375,16 @@ void Program::elementwise(const Instruction& instruction) {
   for_rows(rows(instruction), [&](int index) {
     const float* a = row(instruction.a, index);
     float* out = row(instruction.out, index);
-    if (instruction.kind == Kind::rms_norm) {
-      elementwise_.rms_norm(a, memory_.vector(instruction.vector).data(), instruction.epsilon, width, out);
-    } else if (instruction.kind == Kind::add) {
-      elementwise_.add(a, row(instruction.b, index), width, out);
-    } else {
-      elementwise_.silu_multiply(a, row(instruction.b, index), width, out);
+    switch (instruction.kind) {
+      case Kind::rms_norm:
+        return elementwise_.rms_norm(a, memory_.vector(instruction.vector).data(), instruction.epsilon, width, out);
+      case Kind::layer_norm: return layer_norm(instruction, a, out);
+      case Kind::head_norm: return head_norm(instruction, a, out);
+      case Kind::silu_multiply: return elementwise_.silu_multiply(a, row(instruction.b, index), width, out);
+      case Kind::gelu_multiply: return elementwise_.gelu_multiply(a, row(instruction.b, index), width, out);
+      case Kind::gelu: return elementwise_.gelu(a, width, out);
+      case Kind::add_bias: return elementwise_.add(a, memory_.vector(instruction.bias).data(), width, out);
+      default: return elementwise_.add(a, row(instruction.b, index), width, out);
     }
   });
 }

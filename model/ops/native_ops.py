@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from model.batch import Batch
 from model.compression.codes import codes_of_blocks
-from model.config import ModelConfig
+from model.config import ModelConfig, RopeScaling
 from model.decoding.params import Draw, Drawn, Ranked, Ranking, Score
 from model.loading.tensor import StoredTensor
 from model.native import _native
 from model.ops.native_choice import draw_tuple, drawn, rank_tuple, ranked, score_tuple, scored
 from model.ops.native_forms import WeightType, weight_form
-from model.ops.recording import Call, Recorded, Recording, assign_buffers, fused
+from model.ops.recording import Call, Recorded, Recording, Weights, assign_buffers, fused
 
 KvType = Literal["int8", "float16"]
 Isa = Literal["auto", "scalar", "avx2", "avx512"]
@@ -67,7 +67,6 @@ class NativeOps:
         weight_type: WeightType = "int8",
     ) -> None:
         """Raises ValueError when no kernel can work on the model's shape."""
-        scaling = config.rope_scaling
         self._native = _native.Engine(
             layers=config.layer_count,
             heads=config.head_count,
@@ -76,18 +75,10 @@ class NativeOps:
             context=config.context_length,
             pages=page_count,
             kv_type=kv_type,
-            rope_base=config.rope_base,
-            rope_stretch=None
-            if scaling is None
-            else (
-                scaling.factor,
-                scaling.low_frequency_factor,
-                scaling.high_frequency_factor,
-                scaling.original_context_length,
-            ),
             isa=isa,
             threads=threads,
         )
+        self._attention = _attention_weights(self._native, config)
         self._page_count = page_count
         self._weight_type = weight_type
         self._recording = Recording()
@@ -134,13 +125,25 @@ class NativeOps:
         return Vector(self._native.add_vector(np.concatenate([part.dequantised() for part in parts])))
 
     def embed(self, table: Matrix, scale: float = 1.0) -> Recorded:
-        return self._recording.add("embed", self._native.inputs_of(table.index), matrix=table.index)
+        return self._recording.add("embed", self._native.inputs_of(table.index), matrix=table.index, scale=scale)
+
+    def embed_positions(self, table: Matrix) -> Recorded:
+        return self._recording.add("embed_positions", self._native.inputs_of(table.index), matrix=table.index)
 
     def rms_norm(self, x: Recorded, gain: Vector, epsilon: float) -> Recorded:
         return self._recording.add("rms_norm", x.width, x, vector=gain.index, epsilon=epsilon)
 
+    def layer_norm(self, x: Recorded, gain: Vector, bias: Vector, epsilon: float) -> Recorded:
+        return self._recording.add("layer_norm", x.width, x, vector=gain.index, shift=bias.index, epsilon=epsilon)
+
+    def head_norm(self, x: Recorded, gain: Vector, epsilon: float) -> Recorded:
+        return self._recording.add("head_norm", x.width, x, vector=gain.index, epsilon=epsilon)
+
     def linear(self, x: Recorded, weight: Matrix) -> Recorded:
         return self._recording.add("linear", weight.outputs, x, matrix=weight.index)
+
+    def add_bias(self, x: Recorded, bias: Vector) -> Recorded:
+        return self._recording.add("add_bias", x.width, x, bias=bias.index)
 
     def split(self, x: Recorded, widths: tuple[int, ...]) -> tuple[Recorded, ...]:
         firsts = [x.first + sum(widths[:index]) for index in range(len(widths))]
@@ -150,10 +153,17 @@ class NativeOps:
         self._stored[layer] = (keys, values)
 
     def attend(self, layer: int, queries: Recorded) -> Recorded:
-        return self._recording.add("attend", queries.width, queries, *self._stored.pop(layer), layer=layer)
+        keys, values = self._stored.pop(layer)
+        return self._recording.add("attend", queries.width, queries, keys, values, **self._attention[layer])
 
     def silu_multiply(self, gate: Recorded, up: Recorded) -> Recorded:
         return self._recording.add("silu_multiply", gate.width, gate, up)
+
+    def gelu_multiply(self, gate: Recorded, up: Recorded) -> Recorded:
+        return self._recording.add("gelu_multiply", gate.width, gate, up)
+
+    def gelu(self, x: Recorded) -> Recorded:
+        return self._recording.add("gelu", x.width, x)
 
     def add(self, x: Recorded, y: Recorded) -> Recorded:
         return self._recording.add("add", x.width, x, y)
@@ -228,6 +238,29 @@ class NativeProgram:
         return self._logits
 
 
+def _attention_weights(engine: _native.Engine, config: ModelConfig) -> list[Weights]:
+    """What each layer's attention works with; layers that rotate alike share a table."""
+    ropes = [config.rope_of(layer) for layer in range(config.layer_count)]
+    tables = {rope: _add_rope(engine, *rope) for rope in dict.fromkeys(ropes) if rope is not None}
+    windows = [config.window_of(layer) for layer in range(config.layer_count)]
+    return [
+        {
+            "layer": layer,
+            "rope": -1 if rope is None else tables[rope],
+            "window": None if window is None else window.width,
+            "scale": config.attention_scale,
+        }
+        for layer, (rope, window) in enumerate(zip(ropes, windows, strict=True))
+    ]
+
+
+def _add_rope(engine: _native.Engine, base: float, scaling: RopeScaling | None) -> int:
+    if scaling is None:
+        return engine.add_rope(base, None)
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    return engine.add_rope(base, (scaling.factor, low, high, scaling.original_context_length))
+
+
 def _instruction(call: Call, held: dict[int, int]) -> _native.Instruction:
     def view(recorded: Recorded | None) -> tuple[int, int, int]:
         return (-1, 0, 0) if recorded is None else (held[recorded.value], recorded.first, recorded.width)
@@ -247,4 +280,9 @@ def _instruction(call: Call, held: dict[int, int]) -> _native.Instruction:
         vector=call.vector,
         layer=call.layer,
         epsilon=call.epsilon,
+        shift=call.shift,
+        bias=call.bias,
+        rope=call.rope,
+        window=call.window,
+        scale=call.scale,
     )

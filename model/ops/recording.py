@@ -6,10 +6,26 @@ and each array is written once and read by what comes after it.
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypedDict, Unpack, cast, get_args
 
-Kind = Literal["embed", "linear", "attend", "gather", "rms_norm", "silu_multiply", "add"]
-Source = Literal["plain", "rms_norm", "silu_multiply"]
+Kind = Literal[
+    "embed",
+    "embed_positions",
+    "linear",
+    "attend",
+    "gather",
+    "rms_norm",
+    "layer_norm",
+    "head_norm",
+    "silu_multiply",
+    "gelu_multiply",
+    "gelu",
+    "add_bias",
+    "add",
+]
+Joining = Literal["rms_norm", "layer_norm", "silu_multiply", "gelu_multiply", "gelu"]
+"""What may be made row by row as a linear layer's input."""
+Source = Literal["plain"] | Joining
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +35,20 @@ class Recorded:
     value: int
     first: int
     width: int
+
+
+class Weights(TypedDict, total=False):
+    """What a call works with beside arrays; see `Call`."""
+
+    matrix: int
+    vector: int
+    shift: int
+    bias: int
+    layer: int
+    rope: int
+    window: int | None
+    epsilon: float
+    scale: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +65,19 @@ class Call:
     """Whether it works on the rows that asked for logits only."""
     matrix: int = -1
     vector: int = -1
+    """A norm's gain."""
+    shift: int = -1
+    """The vector that a LayerNorm adds."""
+    bias: int = -1
+    """The vector that is added to a linear layer's product, before `added`, or to an array."""
     layer: int = -1
+    rope: int = -1
+    """The rotary table of attention; -1 where nothing is rotated."""
+    window: int | None = None
+    """How many positions a row of attention sees, its own among them; None for all."""
     epsilon: float = 0.0
+    scale: float = 1.0
+    """What the scores of attention, or embedded rows, are multiplied by."""
 
     @property
     def reads(self) -> tuple[Recorded, ...]:
@@ -50,30 +91,19 @@ class Recording:
     calls: list[Call] = field(default_factory=list)
     asked: bool = False
 
-    def add(
-        self,
-        kind: Kind,
-        width: int,
-        *inputs: Recorded,
-        matrix: int = -1,
-        vector: int = -1,
-        layer: int = -1,
-        epsilon: float = 0.0,
-    ) -> Recorded:
+    def add(self, kind: Kind, width: int, *inputs: Recorded, **weights: Unpack[Weights]) -> Recorded:
         """Write a call down; answers the array that it makes."""
         self.asked = self.asked or kind == "gather"
         out = Recorded(len(self.calls), 0, width)
-        self.calls.append(
-            Call(kind, out, inputs, asked=self.asked, matrix=matrix, vector=vector, layer=layer, epsilon=epsilon)
-        )
+        self.calls.append(Call(kind, out, inputs, asked=self.asked, **weights))
         return out
 
 
 def fused(calls: list[Call]) -> list[Call]:
-    """The same list with norms, gates and residual sums taken into the linear layers beside them.
+    """The same list with norms, gates, biases and residual sums taken into the linear layers beside them.
 
     A norm or a gate that only one linear layer reads is made row by row as that layer's input; a product that is only
-    added to something is added where it is made.
+    added to something, or has only a bias added, gets the sum where it is made.
     """
     uses = Counter(read.value for call in calls for read in call.reads)
     made = {call.out.value: call for call in calls}
@@ -81,6 +111,8 @@ def fused(calls: list[Call]) -> list[Call]:
     for call in calls:
         if call.kind == "linear":
             made[call.out.value] = _with_source(call, made, uses, taken)
+        elif call.kind == "add_bias":
+            made[call.out.value] = _with_bias(call, made, uses, taken)
         elif call.kind == "add":
             made[call.out.value] = _with_product(call, made, uses, taken)
     return [made[call.out.value] for call in calls if call.out.value not in taken]
@@ -89,10 +121,21 @@ def fused(calls: list[Call]) -> list[Call]:
 def _with_source(call: Call, made: dict[int, Call], uses: Counter[int], taken: set[int]) -> Call:
     (read,) = call.inputs
     maker = made[read.value]
-    if maker.kind not in ("rms_norm", "silu_multiply") or uses[read.value] > 1 or read != maker.out:
+    if maker.kind not in get_args(Joining) or uses[read.value] > 1 or read != maker.out:
         return call
     taken.add(read.value)
-    return replace(call, source=maker.kind, inputs=maker.inputs, vector=maker.vector, epsilon=maker.epsilon)
+    joined = replace(call, inputs=maker.inputs, vector=maker.vector, shift=maker.shift, epsilon=maker.epsilon)
+    return replace(joined, source=cast(Joining, maker.kind))
+
+
+def _with_bias(call: Call, made: dict[int, Call], uses: Counter[int], taken: set[int]) -> Call:
+    (product,) = call.inputs
+    maker = made[product.value]
+    is_plain = maker.kind == "linear" and maker.added is None and maker.bias == -1
+    if not is_plain or uses[product.value] > 1 or product != maker.out:
+        return call
+    taken.add(product.value)
+    return replace(maker, out=call.out, bias=call.bias)
 
 
 def _with_product(call: Call, made: dict[int, Call], uses: Counter[int], taken: set[int]) -> Call:

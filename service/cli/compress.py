@@ -155,8 +155,9 @@ def calibration_text(
     try:
         with loading_bar("reading the text"):
             texts = local_corpus(corpus) if corpus else published_corpus(CALIBRATION, cache_folder)
-            encode = Tokenizer(checkpoint.vocabulary).encode
-            found = drawn_windows(texts, encode, width=window, count=windows, seed=seed)
+            tokenizer = Tokenizer(checkpoint.vocabulary)
+            begin = tokenizer.encode_prompt("")
+            found = drawn_windows(texts, tokenizer.encode, width=window, count=windows, seed=seed, prefix=begin)
     except CorpusError as error:
         raise Failure(str(error)) from error
     return found, {

@@ -257,9 +257,9 @@ def _text(
     try:
         with loading_bar("reading the text"):
             found = local_corpus(corpus) if corpus else published_corpus(HELD_OUT, cache_folder)
-            encode = Tokenizer(candidate.checkpoint.vocabulary).encode
-            count = math.ceil(tokens / (window - 1))
-            return Text(found, windows(found, encode, width=window, count=count), width)
+            tokenizer = Tokenizer(candidate.checkpoint.vocabulary)
+            count, begin = math.ceil(tokens / (window - 1)), tokenizer.encode_prompt("")
+            return Text(found, windows(found, tokenizer.encode, width=window, count=count, prefix=begin), width)
     except CorpusError as error:
         raise Failure(str(error)) from error
 

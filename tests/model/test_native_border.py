@@ -20,8 +20,6 @@ SHAPE: dict[str, Any] = {
     "context": CONTEXT,
     "pages": PAGES,
     "kv_type": "int8",
-    "rope_base": 10000.0,
-    "rope_stretch": None,
     "isa": "auto",
     "threads": 2,
 }
@@ -140,7 +138,6 @@ HOSTILE_SHAPES: list[dict[str, Any]] = [
     *({"context": context} for context in (0, -1)),
     {"pages": -1},
     {"layers": LARGEST, "pages": LARGEST, "heads": 1 << 20, "kv_heads": 1 << 20},
-    *({"rope_base": base} for base in (0.0, -1.0, float("nan"), float("inf"))),
     {"kv_type": "int4"},
     {"isa": "sse9"},
 ]
@@ -153,6 +150,7 @@ def random_rows(rows: int, width: int) -> NDArray[np.float32]:
 def instruction(kind: str, out: tuple[int, int, int], *inputs: tuple[int, int, int], **given: Any) -> Any:
     a, b, c = (*inputs, NO_VIEW, NO_VIEW, NO_VIEW)[:3]
     rest: dict[str, Any] = {"source": "plain", "asked": False, "matrix": -1, "vector": -1, "layer": -1, "epsilon": 1e-5}
+    rest |= {"shift": -1, "bias": -1, "rope": -1, "window": None, "scale": 1.0}
     return _native.Instruction(kind=kind, out=out, a=a, b=b, c=c, **rest | given)
 
 
@@ -162,7 +160,7 @@ def decoder() -> Iterator[Any]:
     yield instruction("embed", x, matrix=0)
     yield instruction("linear", (1, 0, QUERIES + 2 * KEYS), x, source="rms_norm", matrix=1, vector=0)
     yield instruction(
-        "attend", (2, 0, QUERIES), (1, 0, QUERIES), (1, QUERIES, KEYS), (1, QUERIES + KEYS, KEYS), layer=0
+        "attend", (2, 0, QUERIES), (1, 0, QUERIES), (1, QUERIES, KEYS), (1, QUERIES + KEYS, KEYS), layer=0, rope=0
     )
     yield instruction("linear", x, (2, 0, QUERIES), NO_VIEW, x, matrix=2)
     yield instruction("gather", asking, x, asked=True)
@@ -175,6 +173,7 @@ def make_engine(**given: Any) -> Any:
         matrix = engine.add_matrix(True, True, True, outputs, inputs)
         assert engine.pack_floats(matrix, 0, random_rows(outputs, inputs))
     engine.add_vector(np.ones(WIDTH, dtype=np.float32))
+    engine.add_rope(10000.0, None)
     engine.poison_pages()
     engine.load(BUFFERS, list(decoder()))
     return engine
@@ -276,6 +275,12 @@ def test_a_chooser_and_an_engine_give_the_same_answers(engine: Any) -> None:
 def test_a_shape_that_no_kernel_works_on_is_refused(hostile: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         make_engine(**hostile)
+
+
+@pytest.mark.parametrize("base", [0.0, -1.0, float("nan"), float("inf")])
+def test_rotary_positions_without_a_base_are_refused(base: float) -> None:
+    with pytest.raises(ValueError, match="base of rotary positions"):
+        _native.Engine(**SHAPE).add_rope(base, None)
 
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(0, 32), (-8, 32), (8, 0), (8, 31), (8, -32), (LARGEST, 32)])

@@ -16,6 +16,8 @@ struct AttentionCase {
   KvPages pages;
   std::vector<std::int32_t> table;
   std::vector<float> queries;  // a row for every position
+  double scale = 1 / std::sqrt(double(width));
+  int window = every_position;
 
   int group() const { return heads / kv_heads; }
   int row_numbers() const { return heads * width; }
@@ -54,7 +56,9 @@ struct AttentionCase {
             outputs.data(),
             row_numbers(),
             table.data(),
-            start};
+            start,
+            score_factor(scale),
+            window};
   }
 
   // Rows [start, start + count) in pieces of `step` rows.
@@ -72,13 +76,13 @@ struct AttentionCase {
   std::vector<float> attend_blocks(const AttentionKernels& kernels, int position, int step) const {
     std::vector<float> outputs(row_numbers(), -7.0f);
     const AttentionRows all = rows(position, outputs);
-    const int blocks = block_count(position);
-    std::vector<float> partials(blocks * group() * partial_floats(width));
+    const int begin = first_block(position, window), end = block_count(position);
+    std::vector<float> partials((end - begin) * group() * partial_floats(width));
     for (int head = 0; head < kv_heads; ++head) {
-      for (int last = blocks; last > 0; last -= step) {  // in any order: here the last one first
-        kernels.attend_blocks(pages, 1, group(), all, 0, head, std::max(last - step, 0), last, partials.data());
+      for (int last = end; last > begin; last -= step) {  // in any order: here the last one first
+        kernels.attend_blocks(pages, 1, group(), all, 0, head, std::max(last - step, begin), last, partials.data());
       }
-      kernels.combine(partials.data(), blocks, group(), width, outputs.data() + head * group() * width);
+      kernels.combine(partials.data(), end - begin, group(), width, outputs.data() + head * group() * width);
     }
     return outputs;
   }
@@ -100,13 +104,14 @@ struct AttentionCase {
   // One head of the row at `position`, over what the pages hold, in float64.
   std::vector<double> plain(int position, int head) const {
     const float* q = queries.data() + static_cast<std::ptrdiff_t>(position) * row_numbers() + head * width;
+    const int begin = std::max(0, position - std::min(window, position + 1) + 1);
     std::vector<double> scores(position + 1), output(width);
-    for (int t = 0; t <= position; ++t) {
-      for (int i = 0; i < width; ++i) scores[t] += q[i] * key(t, head / group(), i) / std::sqrt(double(width));
+    for (int t = begin; t <= position; ++t) {
+      for (int i = 0; i < width; ++i) scores[t] += q[i] * key(t, head / group(), i) * scale;
     }
-    const double peak = *std::max_element(scores.begin(), scores.end());
+    const double peak = *std::max_element(scores.begin() + begin, scores.end());
     double total = 0;
-    for (int t = 0; t <= position; ++t) {
+    for (int t = begin; t <= position; ++t) {
       const double weight = std::exp(scores[t] - peak);
       total += weight;
       for (int i = 0; i < width; ++i) output[i] += weight * value(t, head / group(), i);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -75,7 +76,8 @@ struct Cache {
 
 double decode(Cache& cache, int threads, int position) {
   const AttentionRows rows{cache.queries.data(), heads * width,      cache.outputs.data(),
-                           heads * width,        cache.table.data(), position};
+                           heads * width,        cache.table.data(), position,
+                           score_factor(1 / std::sqrt(double(width)))};
   const int blocks = block_count(position);
   if (blocks == 1) {
     return milliseconds(threads, kv_heads,
@@ -95,7 +97,7 @@ double decode(Cache& cache, int threads, int position) {
 }
 
 double prefill(Cache& cache, int threads, int count, int start) {
-  const AttentionRows rows{cache.queries.data(), heads * width, cache.outputs.data(), heads * width, cache.table.data(), start};
+  const AttentionRows rows{cache.queries.data(), heads * width, cache.outputs.data(), heads * width, cache.table.data(), start, score_factor(1 / std::sqrt(double(width)))};
   constexpr int each = 16;
   const int tiles = (count + each - 1) / each;
   return milliseconds(threads, kv_heads * tiles, [&](int layer, int item) {

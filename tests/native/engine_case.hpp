@@ -22,7 +22,7 @@ struct EngineCase {
   Engine engine;
 
   explicit EngineCase(Isa isa = Isa::scalar, int threads = 1, KvType type = KvType::int8)
-      : engine(shape(type), 10000.0, nullptr, isa, threads) {
+      : engine(shape(type), isa, threads) {
     std::mt19937 random(7);
     for (const auto& [outputs, inputs] : {std::pair{vocabulary, width}, {queries + 2 * keys, width}, {width, queries}}) {
       const int matrix = engine.memory().add_matrix({true, true, true}, outputs, inputs);
@@ -32,6 +32,7 @@ struct EngineCase {
     }
     const std::vector<float> gain(width, 1.25f);
     engine.memory().add_vector(gain.data(), width);
+    engine.memory().add_rope(10000.0, nullptr);
     engine.poison_pages();
     engine.load(widths(), instructions());
   }
@@ -43,7 +44,7 @@ struct EngineCase {
     return {
         {.kind = Kind::embed, .out = x, .matrix = 0},
         {.kind = Kind::linear, .source = Source::rms_norm, .out = fused, .a = x, .matrix = 1, .vector = 0, .epsilon = 1e-5},
-        {.kind = Kind::attend, .out = attended, .a = q, .b = k, .c = v, .layer = 0},
+        {.kind = Kind::attend, .out = attended, .a = q, .b = k, .c = v, .layer = 0, .rope = 0, .scale = 1 / std::sqrt(double{head_width})},
         {.kind = Kind::linear, .out = x, .a = attended, .c = x, .matrix = 2},
         {.kind = Kind::gather, .asked = true, .out = asking, .a = x},
         {.kind = Kind::linear, .source = Source::rms_norm, .asked = true, .out = logits, .a = asking, .matrix = 0, .vector = 0, .epsilon = 1e-5},

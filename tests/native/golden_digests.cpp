@@ -131,12 +131,16 @@ void elementwise(Isa isa, const std::string& which, Digest& digest) {
   const ElementwiseKernels& kernels = elementwise_kernels(isa);
   for (const int width : {1, 8, 100}) {
     const auto size = static_cast<std::size_t>(width) + 14;
-    const std::vector<float> x = which == "rms_norm" ? numbers(size, 5) : odd_numbers(size, 5), y = odd_numbers(size, 6);
+    const std::vector<float> x = which == "rms_norm" || which == "layer_norm" ? numbers(size, 5) : odd_numbers(size, 5), y = odd_numbers(size, 6);
     const int count = static_cast<int>(size);
     std::vector<float> out(size);
     std::vector<Float16> halves(size);
     if (which == "rms_norm") kernels.rms_norm(x.data(), y.data(), 1e-5, count, out.data());
     if (which == "silu_multiply") kernels.silu_multiply(x.data(), numbers(size, 7).data(), count, out.data());
+    if (which == "layer_norm") kernels.layer_norm(x.data(), y.data(), numbers(size, 7).data(), 1e-5, count, out.data());
+    if (which == "gelu_multiply") kernels.gelu_multiply(x.data(), numbers(size, 7).data(), count, out.data());
+    if (which == "gelu") kernels.gelu(x.data(), count, out.data());
+    if (which == "scale") kernels.scale(x.data(), 25.25f, count, out.data());
     if (which == "add") kernels.add(x.data(), numbers(size, 7).data(), count, out.data());
     if (which == "float16") {
       kernels.to_float16(x.data(), count, halves.data());
@@ -196,6 +200,16 @@ void attend(Isa isa, KvType type, Digest& digest) {
   const AttentionCase at = attention_case(type);
   digest.add(at.attend(attention_kernels(isa), 0, at.positions, 16));
   digest.add(at.attend_blocks(attention_kernels(isa), at.positions - 1, 1));
+}
+
+void attend_windowed(Isa isa, KvType type, Digest& digest) {
+  AttentionCase at = attention_case(type);
+  at.scale = 0.0625;
+  for (const int window : {1, 20, 130}) {
+    at.window = window;
+    digest.add(at.attend(attention_kernels(isa), 0, at.positions, 16));
+    digest.add(at.attend_blocks(attention_kernels(isa), at.positions - 1, 1));
+  }
 }
 
 // ---- Choosing tokens ---------------------------------------------------------------------------------------------------
@@ -296,13 +310,14 @@ void report_set(Isa isa) {
   for (const AffineForm form : test::all_forms()) {
     each("multiply_" + form_name(form), [&](Digest& digest) { multiply(isa, form, digest); });
   }
-  for (const std::string which : {"rms_norm", "silu_multiply", "add", "float16"}) {
+  for (const std::string which : {"rms_norm", "layer_norm", "silu_multiply", "gelu_multiply", "gelu", "add", "scale", "float16"}) {
     each(which, [&](Digest& digest) { elementwise(isa, which, digest); });
   }
   each("rotate", [&](Digest& digest) { rotate(isa, digest); });
   for (const auto& [type, name] : {std::pair{KvType::int8, "int8"}, {KvType::float16, "float16"}}) {
     each(std::string("store_") + name, [&, t = type](Digest& digest) { store(isa, t, digest); });
     each(std::string("attend_") + name, [&, t = type](Digest& digest) { attend(isa, t, digest); });
+    each(std::string("attend_windowed_") + name, [&, t = type](Digest& digest) { attend_windowed(isa, t, digest); });
   }
   each("draw", [&](Digest& digest) { draw(isa, LogprobsOf::nothing, digest); });
   each("draw_changed", [&](Digest& digest) { draw_changed(isa, digest); });

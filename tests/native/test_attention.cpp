@@ -203,6 +203,121 @@ TEST(the_longest_context_is_exact_in_every_form) {
   }
 }
 
+TEST(a_window_is_that_of_float64_over_the_same_pages) {
+  for (const KvType type : types) {
+    double worst = 0;
+    for (const Shape& shape : shapes) {
+      AttentionCase all(shape.heads, shape.kv_heads, shape.width, 500, type, 13);
+      for (const int window : {1, 2, 31, 100, 128, 300}) {
+        all.window = window;
+        for (const int t : {0, 30, 99, 127, 128, 255, 400, 499}) {
+          const std::vector<float> outputs = all.attend(attention_scalar(), t, 1, 1);
+          for (int head = 0; head < shape.heads; head += 1 + shape.heads / 4) {
+            worst = std::max(worst, distance(all.plain(t, head), &outputs[head * shape.width]));
+          }
+        }
+      }
+    }
+    std::printf("  %s pages: %.2e\n", type == KvType::int8 ? "int8" : "float16", worst);
+    CHECK(worst < (type == KvType::int8 ? 4e-4 : 2e-6));
+  }
+}
+
+TEST(vectors_and_every_split_of_a_window_give_the_bits_of_the_scalar_definition) {
+  for (const KvType type : types) {
+    for (const Shape& shape : {shapes[0], shapes[3], shapes[8], shapes[9], shapes[10], Shape{4, 1, 256}}) {
+      AttentionCase all(shape.heads, shape.kv_heads, shape.width, 420, type, 14, 3.0f);
+      for (const int window : {1, 5, 8, 33, 127, 128, 129, 200, 419, 420}) {
+        all.window = window;
+        const std::vector<float> expected = all.attend(attention_scalar(), 0, 420, 420);
+        for (const int step : {1, 7, 48, 420}) CHECK(same_bits(expected, all.attend(attention_avx2(), 0, 420, step)));
+        for (const int t : {0, 128, 254, 300, 419}) {
+          const std::vector<float> row = part(expected, static_cast<std::size_t>(t) * all.row_numbers(), all.row_numbers());
+          CHECK(same_bits(row, all.attend(attention_avx2(), t, 1, 1)));
+          for (const AttentionKernels* kernels : {&attention_scalar(), &attention_avx2()}) {
+            for (const int step : {1, 3}) CHECK(same_bits(row, all.attend_blocks(*kernels, t, step)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(a_window_of_the_whole_context_is_none) {
+  for (const KvType type : types) {
+    AttentionCase all(9, 3, 64, 300, type, 15);
+    const std::vector<float> expected = all.attend(attention_avx2(), 0, 300, 16);
+    all.window = 300;
+    for (const AttentionKernels* kernels : {&attention_scalar(), &attention_avx2()}) {
+      CHECK(same_bits(expected, all.attend(*kernels, 0, 300, 16)));
+    }
+  }
+}
+
+TEST(what_stands_before_a_window_never_shows) {
+  constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const KvType type : types) {
+    for (const Shape& shape : {shapes[0], shapes[3], shapes[9]}) {
+      for (const int window : {1, 40, 140}) {
+        AttentionCase all(shape.heads, shape.kv_heads, shape.width, 330, type, 16);
+        all.window = window;
+        const int numbers = shape.kv_heads * shape.width, start = 290;
+        const std::vector<float> expected = all.attend(attention_avx2(), start, 40, 40);
+        for (int t = 0; t <= start - window; ++t) {
+          const float filler = t % 3 == 0 ? infinity : t % 3 == 1 ? nan : 1e30f;
+          all.store(t, std::vector<float>(numbers, filler), std::vector<float>(numbers, filler));
+        }
+        for (const AttentionKernels* kernels : {&attention_scalar(), &attention_avx2()}) {
+          CHECK(same_bits(expected, all.attend(*kernels, start, 40, 16)));
+          CHECK(same_bits(part(expected, 0, all.row_numbers()), all.attend_blocks(*kernels, start, 1)));
+        }
+      }
+    }
+  }
+}
+
+// A page table entry that leads nowhere: the sanitizers would see a read.
+TEST(pages_before_a_window_are_not_touched) {
+  for (const KvType type : types) {
+    AttentionCase all(4, 1, 256, 400, type, 17);
+    all.window = 70;
+    const std::vector<float> expected = all.attend(attention_scalar(), 399, 1, 1);
+    for (int page = 0; page < (399 - 69) / page_positions; ++page) all.table[page] = 1 << 20;
+    for (const AttentionKernels* kernels : {&attention_scalar(), &attention_avx2()}) {
+      CHECK(same_bits(expected, all.attend(*kernels, 399, 1, 1)));
+      CHECK(same_bits(expected, all.attend_blocks(*kernels, 399, 1)));
+    }
+  }
+}
+
+TEST(scores_are_scaled_as_asked) {
+  for (const KvType type : types) {
+    AttentionCase all(4, 1, 256, 200, type, 18);
+    all.scale = 0.11;
+    const std::vector<float> outputs = all.attend(attention_scalar(), 199, 1, 1);
+    for (int head = 0; head < 4; ++head) CHECK(distance(all.plain(199, head), &outputs[head * 256]) < 1e-3);
+    CHECK(same_bits(outputs, all.attend(attention_avx2(), 199, 1, 1)));
+  }
+}
+
+// The greatest codes of all: 256 keys of 127 times 32,767 stay far below 2³¹.
+TEST(sums_of_the_widest_heads_stay_in_their_integers) {
+  AttentionCase all(1, 1, 256, 130, KvType::int8, 19);
+  for (auto& q : all.queries) q = 1.0f;
+  for (int t = 0; t < 130; ++t) all.store(t, std::vector<float>(256, t % 2 == 0 ? 1.0f : -1.0f), std::vector<float>(256, 1.0f));
+  for (const AttentionKernels* kernels : {&attention_scalar(), &attention_avx2()}) {
+    for (const float o : all.attend(*kernels, 129, 1, 1)) CHECK(std::fabs(o - 1.0f) < 1e-4f);
+  }
+}
+
+// What models with no scale of their own multiply by is log₂e/√D rounded once, however it is handed over.
+TEST(the_usual_scale_is_rounded_once) {
+  for (int width = 8; width <= 256; width += 8) {
+    const float expected = static_cast<float>(log2_e_double / std::sqrt(double(width)));
+    CHECK(same_bits(expected, score_factor(1 / std::sqrt(double(width)))));
+  }
+}
+
 TEST(empty_work_writes_nothing) {
   const AttentionCase all(9, 3, 64, 10, KvType::int8, 12);
   std::vector<float> outputs(576, -7.0f);

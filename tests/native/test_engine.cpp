@@ -219,7 +219,7 @@ TEST(more_draws_than_threads_and_than_rows_each_have_their_own_answer) {
 }
 
 TEST(nothing_runs_before_a_program_is_loaded) {
-  Engine engine(EngineCase::shape(KvType::int8), 10000.0, nullptr, Isa::scalar, 1);
+  Engine engine(EngineCase::shape(KvType::int8), Isa::scalar, 1);
   CHECK(refuses([&] { engine.run({}, {}, {}, {}, {}); }));
   CHECK(refuses([&] { engine.choose({{0, {}}}); }));
   CHECK(engine.asked() == 0 && engine.vocabulary() == 0);
@@ -249,11 +249,11 @@ TEST(a_shape_that_no_kernel_works_on_is_refused) {
       with([](ModelShape& s) { s.pages = -1; }), with([](ModelShape& s) { s.pages = s.layers = INT_MAX; s.kv_heads = s.heads = 1 << 20; }),
       with([](ModelShape& s) { s.kv_heads = s.heads = INT_MAX; }),
   };
-  for (const ModelShape& shape : hostile) CHECK(refuses([&] { Engine(shape, 10000.0, nullptr, Isa::scalar, 1); }));
+  for (const ModelShape& shape : hostile) CHECK(refuses([&] { Engine(shape, Isa::scalar, 1); }));
   for (const double base : {0.0, -1.0, nan_value, double(INFINITY)}) {
-    CHECK(refuses([&] { Engine(good, base, nullptr, Isa::scalar, 1); }));
+    CHECK(refuses([&] { Engine(good, Isa::scalar, 1).memory().add_rope(base, nullptr); }));
   }
-  Engine engine(good, 10000.0, nullptr, Isa::scalar, 1);
+  Engine engine(good, Isa::scalar, 1);
   for (const auto& [outputs, inputs] : {std::pair{0, 32}, {-8, 32}, {8, 0}, {8, 31}, {8, -32}, {INT_MAX, 32}}) {
     CHECK(refuses([&, o = outputs, i = inputs] { engine.memory().add_matrix({false, false, true}, o, i); }));
   }

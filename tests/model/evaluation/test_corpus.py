@@ -3,7 +3,9 @@
 import hashlib
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from model.evaluation.corpus import (
     Corpus,
     CorpusError,
     Document,
+    Window,
     cleaned,
     drawn_windows,
     local_corpus,
@@ -169,6 +172,13 @@ def test_no_more_windows_are_cut_than_asked_for() -> None:
 def test_too_few_windows_are_refused() -> None:
     with pytest.raises(CorpusError, match="letters has 3 windows of 2 tokens, and 4 are asked for"):
         windows(corpus_of(a="abcdefg"), characters, width=2, count=4)
+
+
+@pytest.mark.parametrize("cut", [windows, partial(drawn_windows, seed=0)])
+def test_each_window_begins_as_the_models_texts_do(cut: Callable[..., list[Window]]) -> None:
+    found = cut(corpus_of(a="abcd"), characters, width=3, count=2, prefix=[7])
+
+    assert {(7, ord("a"), ord("b")), (7, ord("c"), ord("d"))} == {ids for _, ids in found}
 
 
 def test_drawn_windows_do_not_overlap_and_are_of_all_documents() -> None:

@@ -81,14 +81,14 @@ def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
         load_gguf(draft.write(tmp_path / "m.gguf"))
 
 
-def test_a_gain_vector_in_blocks_is_refused(tmp_path: Path) -> None:
+def test_a_vector_in_blocks_is_refused(tmp_path: Path) -> None:
     shape = TinyShape(layers=1)
     path = write_tiny_gguf(tmp_path / "m.gguf", shape=shape)
     data = path.read_bytes()
     place = data.index(b"output_norm.weight") + len(b"output_norm.weight") + 4 + 8
     path.write_bytes(data[:place] + (8).to_bytes(4, "little") + data[place + 4 :])
 
-    with pytest.raises(ModelFileError, match=r"output_norm.weight is a gain vector stored as Q8_0"):
+    with pytest.raises(ModelFileError, match=r"output_norm.weight is a vector stored as Q8_0"):
         load_gguf(path)
 
 

@@ -24,8 +24,9 @@ def refused(draft: Draft, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("llama.attention.sliding_window", u32(8)),
-        ("llama.attention.scale", f32(0.5)),
+        ("llama.attention.scale", f32(0.0)),
+        ("llama.attention.sliding_window_pattern", u32(6)),
+        ("llama.attention.layer_norm_epsilon", f32(1e-5)),
         ("llama.attention.causal", flag(0)),
         ("llama.attention.clamp_kqv", f32(8.0)),
         ("llama.attention.max_alibi_bias", f32(8.0)),
@@ -47,7 +48,7 @@ def refused(draft: Draft, folder: Path) -> str:
         ("llama.something_new", f32(1.0)),
         ("llama.tensor_data_layout", text("reversed")),
         ("llama.use_parallel_residual", flag(1)),
-        ("general.architecture", text("qwen2")),
+        ("general.architecture", text("mamba")),
         ("general.quantization_version", u32(1)),
         ("general.sampling.mirostat", u32(2)),
         ("general.sampling.penalty_repeat", f32(1.1)),

@@ -28,7 +28,15 @@ def test_a_tensor_has_one_name_on_each_side(ours: str, theirs: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "embedding", "blk.0.attn_q.bias", "blk.00.attn_q.weight", "blk.-1.attn_q.weight", "blk.0.ffn_gate_inp.weight"],
+    [
+        "",
+        "embedding",
+        "blk.0.attn_qkv.weight",
+        "blk.0.attn_q",
+        "blk.00.attn_q.weight",
+        "blk.-1.attn_q.weight",
+        "blk.0.ffn_gate_inp.weight",
+    ],
 )
 def test_a_tensor_that_no_supported_model_has_gets_no_name(name: str) -> None:
     assert name_from_gguf(name) is None
