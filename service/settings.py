@@ -99,12 +99,12 @@ class Settings(BaseModel):
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     model: str | None = Field(
         default=None,
-        description="A GGUF file or a compressed model's folder; without it the default model, pulled when missing.",
+        description="A GGUF file or a model's folder; without it the default model, pulled when missing.",
     )
     variant: Variants = Field(
         default=(),
         description="A model to serve beside the main one under this name, which requests choose as `model`: a GGUF "
-        "file or a compressed model's folder. It has its own engine, sessions and cache; may be given several times.",
+        "file or a model's folder. It has its own engine, sessions and cache; may be given several times.",
     )
     cache_folder: str | None = Field(
         default=None, description="Where the default model is kept; default: tane in the user's cache folder."

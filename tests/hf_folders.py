@@ -198,7 +198,7 @@ TINY_MODELS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
             "n_embd": 64,
             "n_layer": 2,
             "n_head": 4,
-            "n_inner": 80,
+            "n_inner": 96,
             "n_positions": CONTEXT,
             "bos_token_id": 0,
             "eos_token_id": 0,

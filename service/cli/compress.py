@@ -64,7 +64,7 @@ def list_recipes(context: click.Context, parameter: click.Parameter, value: bool
 def compress(model: str | None, out: Path | None, name: str | None, as_json: bool, **given: Any) -> None:
     """Quantise and prune a model.
 
-    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve. The result is a
+    MODEL is a GGUF file or a model's folder; without it, what `tane serve` would serve. The result is a
     folder, which all commands take in place of a file. An interrupted run goes on where it stopped when the same
     command is given again.
 

@@ -84,7 +84,7 @@ def evaluate(
 ) -> None:
     """Evaluate a model on held-out text.
 
-    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve.
+    MODEL is a GGUF file or a model's folder; without it, what `tane serve` would serve.
 
     Reports perplexity, size, zeros and speed; beside a reference also the relative perplexity with its paired standard
     error, divergences, the error of each matrix, and how many of the reference's own greedy tokens the model guesses.

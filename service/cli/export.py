@@ -41,7 +41,7 @@ MOST_NAMED = 8
 def export(*, model: str | None, out: Path, wanted: str, force: bool, as_json: bool) -> None:
     """Write a model as a GGUF file for other programs.
 
-    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve.
+    MODEL is a GGUF file or a model's folder; without it, what `tane serve` would serve.
 
     With a format, embedding and head stay in the blocks that they are stored in, or else become Q8_0 (with f16, F16).
     What a format does not hold exactly is named, with its error. Gains become F32.

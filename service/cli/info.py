@@ -28,7 +28,7 @@ FLOAT32_BYTES = 4
 def info(model: str | None, named: str | None, as_json: bool, **flags: Any) -> None:
     """Check a model and show what it says.
 
-    MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve.
+    MODEL is a GGUF file or a model's folder; without it, what `tane serve` would serve.
 
     Weights that the native op set cannot keep as stored are rounded as it would round them when it loads, and the
     error is shown.

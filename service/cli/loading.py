@@ -38,7 +38,7 @@ def load_checkpoint(settings: Settings) -> "tuple[Path, Checkpoint]":
 
 
 def load_checkpoint_of(path: Path) -> "Checkpoint":
-    """What a GGUF file says, or the folder of a compressed model."""
+    """What a GGUF file or a model's folder says."""
     from model.loading.model import load_model
 
     with model_errors(), loading_bar("checking the model"):

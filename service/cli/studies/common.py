@@ -58,7 +58,7 @@ def model_option(use: str) -> Callable[[Command], Command]:
     return click.option(
         "--model",
         metavar="PATH",
-        help=f"{use} A GGUF file or a compressed model's folder; {DEFAULT_MODEL!r} is what `tane serve` would serve.",
+        help=f"{use} A GGUF file or a model's folder; {DEFAULT_MODEL!r} is what `tane serve` would serve.",
     )
 
 

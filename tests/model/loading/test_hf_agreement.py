@@ -51,7 +51,7 @@ def test_float64_logits_are_those_of_transformers(name: str, tmp_path: Path) -> 
     assert_agree(model, load_model(tmp_path))
 
 
-@pytest.mark.parametrize("name", TINY_MODELS)
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gemma3", "gpt2"])
 def test_shards_hold_the_same_model(name: str, tmp_path: Path) -> None:
     model = save_tiny_model(tmp_path, name, max_shard_size="50KB")
 

@@ -1,6 +1,7 @@
 """What would change a model of a folder and is not implemented is refused by name, with what would have to be built."""
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,51 @@ def test_what_is_no_plain_json_is_refused(text: str, says: str, tmp_path: Path) 
 
     with pytest.raises(ModelFileError, match=says):
         JsonKeys.read(tmp_path / "config.json", 1 << 20)
+
+
+ODD_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1,
+    3,
+    10**400,
+    0.5,
+    1e308,
+    "",
+    "silu",
+    "\n" * 300,
+    [],
+    [1],
+    ["x"] * 300,
+    {},
+    {"a": {}},
+)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [LLAMA, published.LLAMA_3_2_1B, MISTRAL, QWEN2, QWEN3, GEMMA, GPT2],
+    ids=lambda config: config["model_type"],
+)
+def test_no_value_of_any_key_does_more_than_be_refused(config: dict[str, Any], tmp_path: Path) -> None:
+    """What is not refused keeps the rules of a configuration."""
+    write_json(tmp_path / "config.json", {})
+    file = JsonKeys.read(tmp_path / "config.json", 1 << 20).file
+    more = ("layer_types", "rope_parameters", "rope_scaling", "sliding_window", "use_sliding_window", "n_inner")
+    for key, value in product((*config, *more), ODD_VALUES):
+        said = _said(JsonKeys(file, {**config, key: value}))
+        assert "\n" not in said
+        assert len(said) < 500
+
+
+def _said(keys: JsonKeys) -> str:
+    """Why a configuration is refused; nothing when it is read."""
+    try:
+        model = read_hf_config(keys).model
+    except ModelFileError as error:
+        return error.reason
+    assert 0 == model.head_count % model.kv_head_count
+    assert model.attention_scale > 0
+    return ""

@@ -72,7 +72,7 @@ def test_linear_layers_of_gpt2_lie_transposed(tmp_path: Path) -> None:
 
 def test_a_prefix_and_masks_of_gpt2_change_nothing(tmp_path: Path) -> None:
     arrays = gpt2_arrays()
-    masks = {"h.0.attn.bias": np.ones((1, 1, 6, 6), np.float32), "h.0.attn.masked_bias": np.float32([-1e4])}
+    masks: Arrays = {"h.0.attn.bias": np.ones((1, 1, 6, 6), np.float32), "h.0.attn.masked_bias": np.ones(1, np.float32)}
     prefixed = {f"transformer.{name}": each for name, each in {**arrays, **masks}.items()}
 
     plain = load_model(write_gpt2(tmp_path / "a", arrays)).tensors
@@ -125,7 +125,7 @@ def gemma_folder(folder: Path, norm: NDArray[Any]) -> Path:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_gains_of_gemma_are_one_more_than_what_is_stored(dtype: type, tmp_path: Path) -> None:
-    stored = np.array([0, 1, -1, 0.1, 1e-3, -0.3, 2.5, 6e-8]).astype(dtype)
+    stored: NDArray[Any] = np.array([0, 1, -1, 0.1, 1e-3, -0.3, 2.5, 6e-8]).astype(dtype)
 
     tensors = load_model(gemma_folder(tmp_path / "m", stored)).tensors
 

@@ -91,7 +91,7 @@ def test_help_says_what_it_is(command: str) -> None:
     shown = " ".join(CliRunner().invoke(main, [command, "--help"]).stdout.split())
 
     assert f"Usage: main {command} [OPTIONS] [MODEL]" in shown
-    assert "MODEL is a GGUF file or a compressed model's folder; without it, what `tane serve` would serve." in shown
+    assert "MODEL is a GGUF file or a model's folder; without it, what `tane serve` would serve." in shown
 
 
 def test_a_model_is_not_named_twice(folder: Path) -> None:
