@@ -42,6 +42,8 @@ class GenerationDefaults:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    not_applied: tuple[str, ...] = ()
+    """What the model recommends beyond these, as "name value"; it is told, and nothing follows it."""
 
 
 SPACE_MARK = "\N{LOWER ONE EIGHTH BLOCK}"

@@ -1,18 +1,26 @@
-"""A model wherever it lies: one GGUF file, or the folder of a compressed model.
+"""A model wherever it lies: one GGUF file, the folder of a compressed model, or a Hugging Face folder.
 
 Knows no op sets. Always: what is returned was checked by the loader of its form.
 """
 
+import os
 from pathlib import Path
 
-from model.compression.artefact import load_artefact
-from model.loading.checkpoint import Checkpoint
+from model.compression.artefact import MANIFEST, load_artefact
+from model.loading.checkpoint import Checkpoint, ModelFileError
 from model.loading.gguf import load_gguf
+from model.loading.hf_folder import CONFIG, load_hf_folder
 
 
 def load_model(path: Path) -> Checkpoint:
     """Raises ModelFileError, with the reason in one line and the place in the file where it is known."""
-    return load_artefact(path) if _is_folder(path) else load_gguf(path)
+    if not _is_folder(path):
+        return load_gguf(path)
+    if os.path.lexists(path / MANIFEST):
+        return load_artefact(path)
+    if os.path.lexists(path / CONFIG):
+        return load_hf_folder(path)
+    raise ModelFileError(f"a folder with neither {MANIFEST} nor {CONFIG} is no model", path=path)
 
 
 def _is_folder(path: Path) -> bool:

@@ -54,13 +54,13 @@ def read_tokenizer_json(folder: Path, vocabulary_size: int | None = None) -> Voc
     Args:
         folder: holds `tokenizer.json`, and perhaps `tokenizer_config.json` and `special_tokens_map.json`.
         vocabulary_size: rows of the model's embedding. Ids that the tokenizer leaves out up to there become unused
-            tokens: no text encodes to them and they add nothing to a text.
+            tokens: no text encodes to them and they add nothing to a text. Special tokens past it are left out.
 
     Returns:
         The vocabulary; of ids that end a text it knows the tokenizer's `eos_token` alone.
 
     Raises:
-        ModelFileError: for what cannot be read, contradicts itself or is not implemented, and for more tokens than
+        ModelFileError: for what cannot be read, contradicts itself or is not implemented, and for other tokens past
             `vocabulary_size`.
     """
     path = folder / TOKENIZER
@@ -76,7 +76,7 @@ def _read(said: Mapping[str, Any], settings: "_Settings", vocabulary_size: int |
     model = said.get("model")
     if not isinstance(model, dict):
         raise Refusal("model is missing")
-    added = added_tokens(said.get("added_tokens"), MAX_TOKENS)
+    added = _known_to_model(added_tokens(said.get("added_tokens"), MAX_TOKENS), vocabulary_size)
     ids = token_ids(model, added, MAX_TOKENS)
     tokens, unused = _by_id(ids, vocabulary_size)
     eos = _id_of(settings.eos_token, ids, "eos_token")
@@ -119,6 +119,14 @@ def _beginning(said: Mapping[str, Any], settings: "_Settings", ids: Mapping[str,
     if adds_bos and bos is None:
         raise Refusal("bos_token is missing, though texts begin with it")
     return bos, adds_bos
+
+
+def _known_to_model(added: Sequence[AddedToken], vocabulary_size: int | None) -> list[AddedToken]:
+    """Without special tokens past the model's rows: no text spells them, and the model can neither read nor write them.
+
+    The text-only models of Gemma 3 come with the token of an image, which has no row.
+    """
+    return [each for each in added if not (each.special and vocabulary_size and each.token_id >= vocabulary_size)]
 
 
 def _control(added: Sequence[AddedToken], model: Mapping[str, Any], ids: Mapping[str, int]) -> frozenset[int]:

@@ -96,6 +96,7 @@ def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
     config = description["config"]
     vocabulary = description["vocabulary"]
     defaults = {name: value for name, value in description["defaults"].items() if value is not None}
+    not_applied = defaults.pop("not_applied")
     return [
         *((name, description[name]) for name in ("name", "path", "sha256")),
         *(
@@ -114,6 +115,7 @@ def _rows(description: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("end of text", ", ".join(map(str, vocabulary["eos_token_ids"])) or "none"),
         ("chat template", "yes" if description["chat_template"] else "no"),
         ("defaults", ", ".join(f"{name} {value}" for name, value in defaults.items()) or "none"),
+        *([("not applied", ", ".join(not_applied))] if not_applied else []),
         *_recipe_rows(description["recipe"]),
     ]
 

@@ -79,7 +79,7 @@ def test_torch_runs_a_grid_that_the_native_engine_cannot(tmp_path: Path) -> None
 
 
 def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match=r"tane\.json: cannot be opened"):
+    with pytest.raises(ModelFileError, match=r"a folder with neither tane\.json nor config\.json is no model"):
         load(settings(tmp_path))
 
 
