@@ -57,8 +57,8 @@ class _Taker:
             else:
                 self.rounded[part.name.rpartition(".")[2]] += sum(_roundings(part, form), NOTHING)
 
-    def vector(self, part: StoredTensor) -> None:
-        """Gains stay as they are."""
+    def vector(self, *parts: StoredTensor) -> None:
+        """Gains and biases stay as they are."""
 
 
 def _roundings(part: StoredTensor, form: WeightForm) -> Iterator[Rounding]:
