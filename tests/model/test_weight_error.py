@@ -11,6 +11,7 @@ from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
 from model.ops.weight_error import LoadedWeights, weights_as_loaded
 from tests.memory_checkpoint import memory_checkpoint
+from tests.native_families import CONFIGS, family_checkpoint
 from tests.tiny_model import FOR_EVERY_FORMAT, FormatName, TinyShape, write_tiny_gguf
 
 Matrix = NDArray[np.float32]
@@ -137,3 +138,14 @@ def test_a_width_that_no_kernel_has_is_refused() -> None:
 
     with pytest.raises(ValueError, match="multiple of 32"):
         weights_as_loaded(checkpoint, "int8")
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_the_matrices_of_every_family_are_counted_and_its_vectors_left_alone(family: str) -> None:
+    checkpoint = family_checkpoint(family)
+
+    found = weights_as_loaded(checkpoint, "int8")
+
+    matrices = [tensor for tensor in checkpoint.tensors.values() if len(tensor.shape) == 2]
+    assert sum(int(np.prod(tensor.shape)) for tensor in matrices) == found.overall.weights
+    assert {tensor.name.rpartition(".")[2] for tensor in matrices} == set(found.rounded)
