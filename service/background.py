@@ -2,13 +2,14 @@
 
 The only module that blocks a caller's thread. Knows runtimes and tickets; knows no fields and no text.
 Always: it may be called from any thread but its own; a caller who gives up waiting cancels what it asked for; nothing
-waits for ever: whatever is closed has answered everyone before.
+waits for ever: whatever is closed has answered everyone before, and a process that was forked off is refused.
 """
 
 import asyncio
 import atexit
+import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -20,6 +21,8 @@ from service.startup import runtimes_of
 
 Answer = TypeVar("Answer")
 
+CLOSED = "this Tane is closed"
+
 
 class Background:
     """Begins to run when it is made, and until `close`."""
@@ -29,7 +32,8 @@ class Background:
         self._loop = asyncio.new_event_loop()
         # Reentrant, since a collection of garbage may close one while its thread holds the lock.
         self._lock = threading.RLock()
-        self._is_closed = False
+        self._closed: str | None = None
+        """Why nothing can be asked any more."""
         self._thread = threading.Thread(target=self._run, name="tane", daemon=True)
         self._thread.start()
         _OPEN.add(self)
@@ -37,7 +41,12 @@ class Background:
 
     def begin(self, served: Served, request: GenerationRequest) -> Ticket:
         """Accept a request. Raises InvalidField, SessionBusy, Overloaded or Draining."""
-        return self._call(_submit(served, request))
+        accepted: list[Ticket] = []
+        try:
+            return self._call(_submit(served, request, accepted))
+        except BaseException:
+            self._soon(_cancel, accepted)
+            raise
 
     def next_event(self, ticket: Ticket) -> Delta | Finished | Failed:
         """What is new; a terminal event comes last."""
@@ -49,38 +58,48 @@ class Background:
 
     def end(self, ticket: Ticket) -> None:
         """Cancel a request and wait until it has ended, as all have once this is closed."""
+        self.cancel(ticket)
         with suppress(Draining):
-            self._call(_end(ticket))
+            self._call(_terminal(ticket))
 
     def cancel(self, ticket: Ticket) -> None:
         """Ask for the end of a request, and wait for nothing: also a collection of garbage may do so."""
-        with self._lock:
-            if not self._is_closed:
-                self._loop.call_soon_threadsafe(ticket.cancel)
+        self._soon(ticket.cancel)
 
     def close(self) -> None:
         """End everything that runs with `engine_stopped`, and the threads. May be called again."""
         self.close_soon()
         self._thread.join()
+        self._runtimes = []
 
     def close_soon(self) -> None:
         """Begin to close, and wait for nothing."""
         with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
+            if self._closed is None:
+                self._closed = CLOSED
                 asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
+
+    def forget(self) -> None:
+        """In a process that was forked off: the threads are the other one's, and so may the lock have been."""
+        self._lock = threading.RLock()
+        self._closed = self._closed or "a Tane answers in the process that made it, not in one forked off later"
 
     def _call(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         """Run it on the loop and wait. What interrupts the wait cancels it."""
         with self._lock:
-            if self._is_closed:
+            if self._closed is not None:
                 coroutine.close()
-                raise Draining("this Tane is closed", code="closed")
+                raise Draining(self._closed, code="closed")
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         finally:
             future.cancel()
+
+    def _soon(self, call: Callable[..., None], *arguments: object) -> None:
+        with self._lock:
+            if self._closed is None:
+                self._loop.call_soon_threadsafe(call, *arguments)
 
     def _run(self) -> None:
         try:
@@ -100,8 +119,14 @@ class Background:
         self._loop.stop()
 
 
-async def _submit(served: Served, request: GenerationRequest) -> Ticket:
-    return served.runtime.submit(request)
+async def _submit(served: Served, request: GenerationRequest, accepted: list[Ticket]) -> Ticket:
+    accepted.append(served.runtime.submit(request))
+    return accepted[0]
+
+
+def _cancel(tickets: list[Ticket]) -> None:
+    for ticket in tickets:
+        ticket.cancel()
 
 
 async def _finish(served: Served, request: GenerationRequest) -> Finished | Failed:
@@ -110,11 +135,6 @@ async def _finish(served: Served, request: GenerationRequest) -> Finished | Fail
         return await _terminal(ticket)
     finally:
         ticket.cancel()
-
-
-async def _end(ticket: Ticket) -> None:
-    ticket.cancel()
-    await _terminal(ticket)
 
 
 async def _terminal(ticket: Ticket) -> Finished | Failed:
@@ -132,3 +152,12 @@ def _close_all() -> None:
     """The interpreter does not end while compiled code runs in a thread of ours."""
     for background in list(_OPEN):
         background.close()
+
+
+def _forget_all() -> None:
+    for background in list(_OPEN):
+        background.forget()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

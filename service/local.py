@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
 from weakref import finalize
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 
 from service.answers import TaneError
 from service.asking import ask_generate, ask_logits, decode, encode
-from service.background import Background
-from service.context import Ticket
+from service.background import CLOSED, Background
+from service.context import Service, Ticket
 from service.domain import Asked
-from service.errors import BadJson, InvalidField, NotFound, ServiceError, envelope
+from service.errors import BadJson, Draining, InvalidField, NotFound, ServiceError, envelope
 from service.generate_fields import GenerateFields
 from service.middleware import new_request_id
 from service.plain_values import plain_values
@@ -54,8 +53,8 @@ class Tane:
     """
 
     def __init__(self, model: str | os.PathLike[str] | None = None, **settings: Any) -> None:
-        self._service = build_service(_settings({"model": model, **settings}))
-        self._background = Background(self._service)
+        self._open: Service | None = build_service(_settings({"model": model, **settings}))
+        self._background = Background(self._open)
         self._finalizer = finalize(self, self._background.close_soon)
         self._finalizer.atexit = False
 
@@ -70,6 +69,7 @@ class Tane:
     def close(self) -> None:
         """End what still runs and give the memory back. May be called again."""
         self._background.close()
+        self._open = None
 
     def generate(self, prompt: str | None = None, /, **fields: Unpack[GenerateFields]) -> dict[str, Any]:
         """The answer of `POST /generate` to these fields. Raises InvalidValue, and TaneError for what fails later."""
@@ -130,6 +130,13 @@ class Tane:
         with _errors():
             return decode(plain_values({"token_ids": token_ids, **_chosen(model)}), self._service)
 
+    @property
+    def _service(self) -> Service:
+        service = self._open
+        if service is None:
+            raise Draining(CLOSED, code="closed")
+        return service
+
     def _asked(
         self, prompt: str | None, fields: GenerateFields, request_id: str, *, stream: bool = False
     ) -> tuple[Any, Asked]:
@@ -169,6 +176,8 @@ class Events(Iterator[dict[str, Any]]):
             raise StopIteration
         with _errors():
             event = self._tane._background.next_event(self._ticket)
+            if self._is_over:  # closed meanwhile, by another thread
+                raise StopIteration
             if isinstance(event, Delta):
                 return self._answer.delta(event)
             self._is_over = True
@@ -195,7 +204,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
             raise InvalidValue(
                 422, "unknown_field", f"{name} {reason}", name, type=InvalidField.type, allowed=sorted(options)
             )
-    plain = {name: os.fspath(value) if isinstance(value, Path) else value for name, value in given.items()}
+    plain = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
     try:
         return Settings.from_environment(plain)
     except SettingsError as error:

@@ -59,31 +59,30 @@ class Ticket:
     """One accepted request, seen from the event loop.
 
     Deltas that were not read yet wait here, at most `max_new_tokens` tokens of them for each sample; a slow reader
-    never holds the engine up.
+    never holds the engine up. Several may read: each delta goes to one of them, the terminal event to all.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
         self._waiting: dict[int, list[Delta]] = {}
         self._terminal: Finished | Failed | None = None
-        self._reader: asyncio.Future[None] | None = None
-        """Done as soon as there is something for whoever waits in `next_event`: one at a time."""
+        self._news = asyncio.Event()
+        """Set as soon as there is something for whoever waits in `next_event`."""
 
     def put(self, event: Delta | Finished | Failed) -> None:
         if isinstance(event, Delta):
             self._waiting.setdefault(event.index, []).append(event)
         else:
             self._terminal = event
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        self._news.set()
 
     async def next_event(self) -> Delta | Finished | Failed:
         """What is new: one delta for each index, merged from all that wait, and the terminal event last."""
         while not self._waiting:
             if self._terminal is not None:
                 return self._terminal
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
+            self._news.clear()
+            await self._news.wait()
         return _merge(self._waiting.pop(next(iter(self._waiting))))
 
     def cancel(self) -> None:

@@ -30,11 +30,11 @@ ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](
 class SettingsError(Exception):
     """Options that cannot be used: one line for each, naming the option and what is allowed."""
 
-    def __init__(self, *problems: str, names: Sequence[str] = ()) -> None:
+    def __init__(self, *problems: str, names: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
         self.names = tuple(names)
-        """The options, in the same order."""
+        """The options or variables, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,8 @@ def _hub_access(environ: Mapping[str, str]) -> HubAccess:
     """From the variables that other programs of the hub read too. Raises SettingsError, which shows no token."""
     token = environ.get("HF_TOKEN", "").strip()
     if token and not TOKEN.fullmatch(token):
-        raise SettingsError("HF_TOKEN must be a token of the hub: printable ASCII characters without spaces")
+        problem = "HF_TOKEN must be a token of the hub: printable ASCII characters without spaces"
+        raise SettingsError(problem, names=("HF_TOKEN",))
     return HubAccess(environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT, token or None)
 
 

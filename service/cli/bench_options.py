@@ -71,6 +71,13 @@ def objective(context: click.Context, parameter: click.Parameter, value: str | N
     return Objective(limits.get("ttft"), limits.get("itl"))
 
 
+def seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    """A click callback: a number that is one, and has an end."""
+    if not math.isfinite(value):
+        raise click.BadParameter("must be a number of seconds above 0")
+    return value
+
+
 def named_addresses(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
     """A click callback: each is NAME=URL, and no name stands twice."""
     pairs = [value.partition("=") for value in values]
@@ -226,6 +233,7 @@ _LOAD_OPTIONS = (
     click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
+        callback=seconds,
         default=300.0,
         show_default=True,
         help="Seconds of silence after which a request has failed.",

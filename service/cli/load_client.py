@@ -66,6 +66,8 @@ class LoadClient:
                     error = refusal(answer.status_code, await answer.aread())
         except httpx.TimeoutException:
             error = "timeout"
+        except httpx.DecodingError:
+            error = "stream: not understood"
         except httpx.TransportError as failure:
             error = f"connection: {type(failure).__name__}"
         return observed.record(error)
@@ -74,7 +76,7 @@ class LoadClient:
         """Delete a session; one that never came to be is not missed."""
         try:
             await self.http.delete(f"/sessions/{session_id}", params={"model": self.model})
-        except httpx.TransportError as failure:
+        except httpx.RequestError as failure:
             reason = type(failure).__name__
             raise LoadError(f"{self.http.base_url} keeps the session {session_id}: {reason}") from failure
 
@@ -115,7 +117,7 @@ async def _identify(http: httpx.AsyncClient, model: str | None) -> tuple[ServerK
     try:
         listing = await http.get("/v1/models")
         kind = await _kind_of(http)
-    except httpx.TransportError as error:
+    except httpx.RequestError as error:
         raise LoadError(f"{http.base_url} does not answer: {error or type(error).__name__}") from error
     if model is None and listing.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         raise LoadError(f"{http.base_url} refuses the key, or wants one: set TANE_API_KEY")

@@ -39,7 +39,7 @@ class ObservedStream:
             return
         try:
             self._read_event(json.loads(data), now)
-        except (ValueError, TypeError, AttributeError, KeyError):
+        except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
             self.error = "stream: not understood"
 
     def _read_event(self, event: dict[str, Any], now: float) -> None:

@@ -60,10 +60,12 @@ def address(context: click.Context, parameter: click.Parameter, value: str | Non
     try:
         parts = urlsplit(value)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # A password there would stand in results and messages.
+        is_address = is_address and parts.username is None
     except ValueError:
         is_address = False
     if not is_address:
-        raise click.BadParameter("must be an address such as http://127.0.0.1:8000")
+        raise click.BadParameter("must be an address such as http://127.0.0.1:8000, without a user's name")
     return value
 
 

@@ -107,11 +107,11 @@ def test_a_recorded_search_is_the_same_when_it_is_replayed(client: TaneClient, l
 
 def test_a_client_that_goes_away_frees_the_search(live: Live) -> None:
     live.wait_until_idle()
-    fields = {"prompt": TEXT, "beam_width": 8, "max_new_tokens": 200, "ignore_eos": True, "stream": False}
+    fields = {"prompt": TEXT, "beam_width": 8, "max_new_tokens": 1500, "ignore_eos": True, "stream": False}
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{live.url}/generate", json=fields, timeout=0.05)
+        httpx.post(f"{live.url}/generate", json=fields, timeout=httpx.Timeout(20, read=0.05))
 
-    for _ in range(200):
+    for _ in range(2000):
         if live.samples()["tane_kv_cache_bytes leased"] == 0:
             break
         time.sleep(0.01)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,8 @@ import pytest
 
 from model.loading.checkpoint import ModelFileError
 from service.local import OF_A_SERVER, InvalidValue, Tane, TaneError
+from service.request import GenerationRequest
+from service.runtime import Runtime, Ticket
 from service.settings import Settings
 from tests.source_files import ROOT
 from tests.tiny_model import TinyShape, write_tiny_gguf
@@ -48,7 +51,7 @@ def outcomes(tane: Tane, outcome: str) -> float:
 
 
 def wait_for_cancelled(tane: Tane, count: float) -> None:
-    for _ in range(500):
+    for _ in range(3000):
         if outcomes(tane, "cancelled") == count:
             return
         time.sleep(0.01)
@@ -188,17 +191,54 @@ def test_an_interrupt_cancels_what_was_waited_for(tane: Tane) -> None:
     before = outcomes(tane, "cancelled")
     main = threading.main_thread().ident
     assert main is not None
-    interrupt = threading.Timer(0.1, lambda: signal_thread(main))
-    interrupt.start()
 
+    def interrupt() -> None:
+        while not runtime_of(tane).unfinished:
+            time.sleep(0.01)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         tane.generate("The seed", **LONG)
 
     wait_for_cancelled(tane, before + 1)
 
 
-def signal_thread(thread_id: int) -> None:
-    signal.pthread_kill(thread_id, signal.SIGINT)
+def test_an_interrupt_while_a_stream_is_accepted_cancels_it(tane: Tane, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = outcomes(tane, "cancelled")
+    main, submit = threading.main_thread().ident, runtime_of(tane).submit
+    assert main is not None
+
+    def interrupting(request: GenerationRequest) -> Ticket:
+        ticket = submit(request)
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.1)
+        return ticket
+
+    monkeypatch.setattr(runtime_of(tane), "submit", interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        tane.stream("The seed", **LONG)
+
+    wait_for_cancelled(tane, before + 1)
+
+
+def runtime_of(tane: Tane) -> Runtime:
+    (served,) = tane._service.models.values()
+    assert isinstance(served.runtime, Runtime)
+    return served.runtime
+
+
+def test_a_stream_that_another_thread_closes_ends_where_it_is_read(tane: Tane) -> None:
+    for _ in range(20):
+        events = tane.stream("The seed", **LONG)
+        reader = threading.Thread(target=list, args=(events,), daemon=True)
+        reader.start()
+        time.sleep(0.01)
+
+        events.close()
+
+        reader.join(30)
+        assert not reader.is_alive()
 
 
 def test_threads_get_their_own_answers_and_share_steps(tane: Tane) -> None:
@@ -260,6 +300,24 @@ def test_every_setting_is_of_models_or_of_servers() -> None:
     ]
 
 
+def test_a_token_of_the_hub_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "two words")
+
+    with pytest.raises(InvalidValue, match="HF_TOKEN must be a token of the hub") as raised:
+        Tane("model.gguf")
+
+    assert "two words" not in str(raised.value)
+
+
+def test_whatever_has_a_path_is_a_path(tmp_path: Path) -> None:
+    class Place:
+        def __fspath__(self) -> str:
+            return str(tmp_path / "absent.gguf")
+
+    with pytest.raises(ModelFileError, match=r"absent\.gguf"):
+        Tane(Place())
+
+
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF")
@@ -288,18 +346,29 @@ def test_closing_ends_what_runs_and_every_later_call(model: Path) -> None:
 
 
 def test_one_that_is_forgotten_leaves_no_thread(model: Path) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     tane = Tane(model, kv_cache_bytes=1 << 20, threads=1)
-    assert before < threading.active_count()
+    threads = set(threading.enumerate()) - before
+    assert {"tane", "engine"} <= {thread.name for thread in threads}
 
     del tane
     gc.collect()
 
-    for _ in range(500):
-        if threading.active_count() == before:
-            return
-        time.sleep(0.01)
-    raise AssertionError("a thread is left")
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_one_that_is_closed_lets_go_of_its_engine(model: Path) -> None:
+    tane = Tane(model, kv_cache_bytes=1 << 20, threads=1)
+    engine = weakref.ref(runtime_of(tane)._engine)
+
+    tane.close()
+    gc.collect()
+
+    assert engine() is None
+    with pytest.raises(TaneError, match="closed"):
+        tane.tokenize("The seed")
 
 
 FORGETFUL = """
@@ -323,3 +392,29 @@ def test_a_process_that_closes_nothing_ends_quietly(model: Path) -> None:
     )
 
     assert (0, "leaves\n", "") == (ended.returncode, ended.stdout, ended.stderr)
+
+
+FORKING = """
+import os, signal, sys
+from service.local import Tane, TaneError
+with Tane(sys.argv[1], kv_cache_bytes=16 << 20, threads=1) as tane:
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        try:
+            tane.generate("The seed", max_new_tokens=1)
+        except TaneError as error:
+            print(error.message, flush=True)
+        sys.exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(tane.generate("The seed", max_new_tokens=1, ignore_eos=True)["usage"]["generated_tokens"])
+"""
+
+
+def test_a_process_that_is_forked_off_is_refused_and_ends(model: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKING, str(model)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    refused = "a Tane answers in the process that made it, not in one forked off later"
+    assert [refused, "3", "1"] == ended.stdout.splitlines()

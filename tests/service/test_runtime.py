@@ -1,6 +1,7 @@
 """The engine thread and the event loop: every accepted request is answered, whatever happens between them."""
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -8,21 +9,28 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
+from model.batch import Batch
 from service.admission import Ledger
 from service.errors import Draining, ServiceError, SessionBusy
 from service.request import Delta, Failed, Finished, GenerationRequest, ListSessions
-from service.runtime import STALL_S, Runtime, Ticket
+from service.runtime import REPORT_S, STALL_S, Runtime, Ticket
 from service.step_report import StepReport
-from tests.engine_fakes import HandClock, PagedModel, expected_ids, ids_of, make_engine, make_request
+from tests.engine_fakes import Context, HandClock, PagedModel, expected_ids, ids_of, make_engine, make_request
 
 PROMPT = tuple(range(2, 32))
+SLOW_STEP_S = 0.01
 
 
 @asynccontextmanager
 async def running(
-    on_report: Callable[[StepReport], None] | None = None, clock: Callable[[], float] = time.monotonic
+    on_report: Callable[[StepReport], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    step_s: float = 0.0,
 ) -> AsyncIterator[tuple[Runtime, PagedModel, list[StepReport]]]:
+    """`step_s` is what each step takes more than it must."""
     engine, model = make_engine()
+    if step_s:
+        slow_down(model, step_s)
     reports: list[StepReport] = []
     ledger = Ledger(page_count=64, max_queue_tokens=1 << 20, max_sessions=8, clock=lambda: 0.0)
     runtime = Runtime(engine, ledger, on_report=on_report or reports.append, clock=clock)
@@ -31,6 +39,16 @@ async def running(
         yield runtime, model, reports
     finally:
         await runtime.stop()
+
+
+def slow_down(model: PagedModel, step_s: float) -> None:
+    forward = model.forward
+
+    def slowly(batch: Batch) -> list[Context]:
+        time.sleep(step_s)
+        return forward(batch)
+
+    model.forward = slowly  # type: ignore[method-assign]
 
 
 async def terminal(ticket: Ticket) -> Finished | Failed:
@@ -52,6 +70,7 @@ def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 def slow(request_id: str = "slow", session_id: str | None = None) -> GenerationRequest:
+    """With steps of `SLOW_STEP_S`, one that runs longer than any test that ends it."""
     return make_request(PROMPT, request_id=request_id, max_new_tokens=1500, session_id=session_id, streams=True)
 
 
@@ -68,7 +87,7 @@ async def test_requests_submitted_together_are_all_answered() -> None:
 async def test_deltas_that_were_not_read_are_merged() -> None:
     async with running() as (runtime, _, _):
         ticket = runtime.submit(make_request(PROMPT, max_new_tokens=40, streams=True))
-        await asyncio.sleep(0.3)
+        await runtime.drain(10)
 
         delta, last = await ticket.next_event(), await ticket.next_event()
 
@@ -79,7 +98,7 @@ async def test_deltas_that_were_not_read_are_merged() -> None:
 
 @in_loop
 async def test_a_cancelled_request_is_answered_and_its_session_is_free() -> None:
-    async with running() as (runtime, _, _):
+    async with running(step_s=SLOW_STEP_S) as (runtime, _, _):
         ticket = runtime.submit(slow(session_id="s"))
         await ticket.next_event()
         with pytest.raises(SessionBusy):
@@ -96,7 +115,7 @@ async def test_a_cancelled_request_is_answered_and_its_session_is_free() -> None
 
 @in_loop
 async def test_stopping_answers_what_still_runs() -> None:
-    async with running() as (runtime, _, _):
+    async with running(step_s=SLOW_STEP_S) as (runtime, _, _):
         ticket = runtime.submit(slow())
         await ticket.next_event()
 
@@ -141,7 +160,7 @@ async def test_a_fault_of_the_engine_itself_answers_everyone_and_the_next_reques
 
 @in_loop
 async def test_session_commands_are_answered_between_steps() -> None:
-    async with running() as (runtime, _, _):
+    async with running(step_s=SLOW_STEP_S) as (runtime, _, _):
         ticket = runtime.submit(slow(session_id="s"))
         await ticket.next_event()
 
@@ -187,12 +206,14 @@ async def test_reports_wait_while_requests_run_and_are_told_before_an_end_is() -
 
 @in_loop
 async def test_reports_wait_no_longer_than_a_moment() -> None:
-    async with running() as (runtime, _, reports):
+    times = itertools.count(step=REPORT_S)
+    async with running(clock=lambda: next(times), step_s=SLOW_STEP_S) as (runtime, _, reports):
         ticket = runtime.submit(slow())
-        while not reports:
-            await asyncio.wait_for(ticket.next_event(), 5)
+        await ticket.next_event()
+        told = [report for report in reports if report.ran]
 
-        assert all(report.ran and not report.outcomes for report in reports)
+        assert told
+        assert not any(report.outcomes for report in told)
         ticket.cancel()
         await terminal(ticket)
 
@@ -214,6 +235,19 @@ async def test_a_wait_that_is_cut_short_loses_no_event() -> None:
 
         assert isinstance(event, Finished)
         assert event.completions[0].text == "".join(texts)
+
+
+@in_loop
+async def test_whoever_reads_sees_the_end() -> None:
+    async with running(step_s=SLOW_STEP_S) as (runtime, _, _):
+        ticket = runtime.submit(slow())
+        readers = [asyncio.create_task(terminal(ticket)) for _ in range(2)]
+        await ticket.next_event()
+        ticket.cancel()
+
+        ended = await asyncio.wait_for(asyncio.gather(*readers), 10)
+
+        assert ["cancelled"] * 2 == [event.code for event in ended if isinstance(event, Failed)]
 
 
 @in_loop
@@ -239,7 +273,7 @@ async def test_an_engine_that_cannot_begin_again_answers_everyone_and_accepts_no
 
 @in_loop
 async def test_a_fault_while_stopping_answers_everyone_and_ends_the_thread() -> None:
-    async with running() as (runtime, _, _):
+    async with running(step_s=SLOW_STEP_S) as (runtime, _, _):
         ticket = runtime.submit(slow())
         await ticket.next_event()
 

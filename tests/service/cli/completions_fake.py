@@ -44,6 +44,10 @@ class CompletionsFake:
     refuses_listing: bool = False
     """Whether /v1/models wants another key."""
     delay_s: float = 0.0
+    waits_for: int = 0
+    """How many completions must run at once before the first is answered."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Of every completion that is answered."""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of every request."""
@@ -73,7 +77,9 @@ class CompletionsFake:
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         await asyncio.sleep(self.delay_s)
-        await self._send(send, *(self.scripts.popleft() if self.scripts else (200, self.stream)))
+        while self.most_running < self.waits_for:
+            await asyncio.sleep(0.005)
+        await self._send(send, *(self.scripts.popleft() if self.scripts else (200, self.stream)), self.headers)
         self.running -= 1
 
     @staticmethod
@@ -85,8 +91,10 @@ class CompletionsFake:
         return body
 
     @staticmethod
-    async def _send(send: Send, status: int, pieces: tuple[bytes, ...]) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": []})
+    async def _send(
+        send: Send, status: int, pieces: tuple[bytes, ...], headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})

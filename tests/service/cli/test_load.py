@@ -153,7 +153,7 @@ def test_a_seed_fixes_the_prompts(server: CompletionsFake, url: str) -> None:
 
 
 def test_as_many_streams_run_at_once_as_were_asked_for(server: CompletionsFake, url: str) -> None:
-    server.delay_s = 0.02
+    server.waits_for = 3
 
     run(url, replace(PLAN, loads=streams(3), requests=9))
 
@@ -206,6 +206,19 @@ def test_a_stream_of_another_kind_is_an_error(server: CompletionsFake, url: str)
     assert {"stream: not understood": 1} == errors_of(url)
 
 
+def test_a_stream_in_an_encoding_that_it_has_not_is_an_error(server: CompletionsFake, url: str) -> None:
+    server.headers = ((b"content-encoding", b"gzip"),)
+
+    assert {"stream: not understood": 1} == errors_of(url)
+
+
+@pytest.mark.parametrize("data", [b'{"usage": {"prompt_tokens": Infinity, "completion_tokens": 1}}', b"[" * 100_000])
+def test_a_stream_whose_json_nobody_can_hold_is_an_error(data: bytes, server: CompletionsFake, url: str) -> None:
+    server.stream = (chunk("a"), b"data: " + data + b"\n\n", DONE)
+
+    assert {"stream: not understood": 1} == errors_of(url)
+
+
 def test_an_empty_stream_is_an_error(server: CompletionsFake, url: str) -> None:
     server.stream = (DONE,)
 
@@ -213,9 +226,9 @@ def test_an_empty_stream_is_an_error(server: CompletionsFake, url: str) -> None:
 
 
 def test_silence_is_a_timeout(server: CompletionsFake, url: str) -> None:
-    server.delay_s = 0.3
+    server.delay_s = 1.0
 
-    assert {"timeout": 1} == errors_of(url, replace(PLAN, timeout_s=0.1))
+    assert {"timeout": 1} == errors_of(url, replace(PLAN, timeout_s=0.4))
 
 
 def test_times_are_those_of_the_stream(server: CompletionsFake, url: str) -> None:
@@ -248,11 +261,9 @@ def test_a_run_whose_warm_up_fails_ends_there(server: CompletionsFake, url: str)
 
 
 def test_requests_arrive_whatever_is_unanswered(server: CompletionsFake, url: str) -> None:
-    server.delay_s = 0.1
+    server.waits_for = 6
 
-    run(url, replace(PLAN, loads=(Load("rate", 1000),), requests=6))
-
-    assert 6 == server.most_running
+    assert 6 == run(url, replace(PLAN, loads=(Load("rate", 1000),), requests=6)).levels[0].succeeded
 
 
 def test_what_a_request_waited_since_it_was_due_counts_as_its_time(server: CompletionsFake, url: str) -> None:
