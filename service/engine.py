@@ -14,6 +14,7 @@ from model.batch import Batch
 from model.decoding.choice import Ask, Choice
 from model.kv_cache import PagePool
 from service.drafting import Drafting
+from service.logs import told
 from service.plan import Plan
 from service.prefix_tree import PrefixTree
 from service.request import (
@@ -165,9 +166,9 @@ class Engine:
             logits = self._runner.forward(plan.batch)
             choices = self._sampler.choose(logits, plan.asks)
         except Exception:
-            fields = {"request_ids": [each.id for each in plan.actives]}
+            request_ids = [each.id for each in plan.actives]
             logger.exception(
-                "a step failed, and with it its requests", extra={"event": "step_failed", "fields": fields}
+                "a step failed, and with it its requests", extra=told("step_failed", request_ids=request_ids)
             )
             self._scheduler.abandon(plan, self._clock())
             return

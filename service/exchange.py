@@ -6,7 +6,6 @@ request whose end was seen is not cancelled; and a stream that began ends with a
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack, closing, suppress
 from typing import Any, Protocol
@@ -18,12 +17,11 @@ from service.beside import write_beside
 from service.context import Ticket
 from service.errors import OUR_FAULT, ServiceError, envelope
 from service.request import Delta, Failed, Finished
+from service.request_log import RequestNote, note_of
 from service.responses import failure, is_long
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-logger = logging.getLogger(__name__)
 
 
 class StreamFormat(Protocol):
@@ -50,7 +48,7 @@ class Exchange:
         return event
 
     async def give_up(self) -> None:
-        """Cancel what still runs, and see its end."""
+        """Cancel what still runs, and see the end unless it was seen."""
         self._cancel()
         while not self._ended:
             await self.next_event()
@@ -166,21 +164,23 @@ class EventStream(Response):
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         with closing(self._exchange):
             try:
-                await self._send_events(send)
+                await self._send_events(send, note_of(scope))
             except OSError:
                 # A server may say so that the client has gone; the watcher hears of it too.
                 await self._exchange.give_up()
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, send: Send, note: RequestNote) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             terminal = await self._send_deltas(send)
         except OSError:
             raise
-        except Exception:
-            logger.exception("request %s failed in the middle of its stream", self._request_id)
-            terminal = sse.event(envelope(ServiceError(OUR_FAULT), self._request_id))
+        except Exception as fault:
+            error = ServiceError(OUR_FAULT)
+            note.fault, note.error_code = fault, error.code
+            terminal = sse.event(envelope(error, self._request_id))
         await _send_body(send, terminal + sse.DONE, more=False)
+        await self._exchange.give_up()
 
     async def _send_deltas(self, send: Send) -> bytes:
         """Send everything but the terminal event, which is returned."""

@@ -49,7 +49,6 @@ class Door:
         note = new_note(request_id, scope["method"], scope["headers"])
         scope.setdefault("state", {}).update(request_id=request_id, note=note)
         status: int | None = None
-        fault: Exception | None = None
 
         async def send_named(message: MutableMapping[str, Any]) -> None:
             nonlocal status
@@ -65,14 +64,14 @@ class Door:
             else:
                 await self._app(scope, receive, send_named)
         except Exception as error:
-            fault = error
+            note.fault = error
             if status is not None:
                 raise AnswerCut from error
             await _send_error(send_named, ServiceError(OUR_FAULT), note)
         finally:
             route = self._route(scope)
             self._metrics.http(route, status or GONE)
-            note.log(route, status or GONE, fault)
+            note.log(route, status or GONE)
 
     def _route(self, scope: Scope) -> str:
         path = getattr(scope.get("route"), "path", OTHER_ROUTE)

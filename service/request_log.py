@@ -41,17 +41,21 @@ class RequestNote:
     model: str | None = None
     streamed: bool = False
     error_code: str | None = None
-    """Of the error that was answered before any text."""
+    """Of the error that was answered, before any text or after a fault of ours in a stream."""
     end: Finished | Failed | None = None
+    fault: Exception | None = None
+    """One that nobody expected."""
 
-    def log(self, route: str, status: int, fault: BaseException | None) -> None:
-        """Tell of it, as it has ended; `fault` is an exception that nobody expected."""
+    def log(self, route: str, status: int) -> None:
+        """Tell of it, as it has ended."""
         outcome = self._outcome(status)
         level = logging.DEBUG if route in WATCHED and status < HTTPStatus.BAD_REQUEST else logging.INFO
-        if fault is not None or status == HTTPStatus.INTERNAL_SERVER_ERROR or outcome in OUR_FAULT:
+        if self.fault is not None or status == HTTPStatus.INTERNAL_SERVER_ERROR or outcome in OUR_FAULT:
             level = logging.ERROR
         if logger.isEnabledFor(level):
-            logger.log(level, "request", exc_info=fault, extra=told("request", **self._fields(route, status, outcome)))
+            logger.log(
+                level, "request", exc_info=self.fault, extra=told("request", **self._fields(route, status, outcome))
+            )
 
     def _outcome(self, status: int) -> str | None:
         """How the generation ended; None where nothing was to be generated."""

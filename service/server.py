@@ -51,8 +51,8 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            addresses = [each.getsockname()[:2] for server in self.servers for each in server.sockets]
-            logger.info("ready", extra=told("ready", addresses=[f"{host}:{port}" for host, port in addresses]))
+            names = [each.getsockname()[:2] for server in self.servers for each in server.sockets]
+            logger.info("ready", extra=told("ready", addresses=[place(host, port) for host, port in names]))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called inside the signal handler, so it only hands over to the loop."""
@@ -83,6 +83,11 @@ class DrainingServer(uvicorn.Server):
 
     async def _stop(self) -> None:
         await asyncio.gather(*(runtime.stop() for runtime in self._runtimes))
+
+
+def place(host: str, port: int) -> str:
+    """An address as it stands in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def address_problem(settings: Settings) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from service.logs import AnswerCut, JsonLines, TextLines, event_of, fields_of
+from service.metrics import Metrics
+from service.middleware import Door
 from service.request import GenerationRequest
 from tests.fake_runtime import FakeRuntime, failing, plain, silent
 from tests.service.door import JSON, Answer, Client
@@ -163,13 +165,48 @@ def test_an_unexpected_exception_is_told_once_under_its_request_id(log: pytest.L
     assert "RuntimeError: unlucky" in JsonLines().format(log.records[0])
 
 
-def test_an_exception_after_the_status_is_told_once_and_cuts_the_answer(
+def test_a_fault_in_a_stream_is_told_once_with_its_traceback_and_counts(
     log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.routes.GenerateStream.finished", broken)
+    def unwritable(*_: object) -> bytes:
+        raise RuntimeError("unlucky")
+
+    monkeypatch.setattr("service.routes.GenerateStream.finished", unwritable)
+
+    Client().post("/generate", {"prompt": "abc", "stream": True})
+
+    told = only(log)
+    assert (200, "internal_error", 7) == (told["status"], told["error_code"], told["generated_tokens"])
+    assert "ERROR" == log.records[0].levelname
+    assert "RuntimeError: unlucky" in JsonLines().format(log.records[0])
+
+
+def test_the_end_of_a_request_whose_stream_broke_is_told(
+    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.routes.GenerateStream.delta", lambda *_: 1 // 0)
+
+    Client().post("/generate", {"prompt": "abc", "stream": True})
+
+    assert "cancelled" == only(log)["outcome"]
+
+
+def test_an_exception_after_the_status_is_told_once_and_cuts_the_answer(log: pytest.LogCaptureFixture) -> None:
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("unlucky")
+
+    async def receive() -> Any:
+        raise AssertionError("nothing is read")
+
+    async def send(message: Any) -> None:
+        pass
+
+    door = Door(breaking, Metrics(), frozenset())
+    scope = {"type": "http", "method": "GET", "headers": []}
 
     with pytest.raises(AnswerCut):
-        Client().post("/generate", {"prompt": "abc", "stream": True})
+        asyncio.run(door(scope, receive, send))
 
     assert 200 == only(log)["status"]
     assert "ERROR" == log.records[0].levelname

@@ -1,11 +1,15 @@
-"""Whether an address can be listened on is known before anything is loaded."""
+"""How an address is written, and that whether it can be listened on is known before anything is loaded."""
 
 import errno
 import os
 import socket
 
-from service.server import address_problem
+from service.server import address_problem, place
 from service.settings import Settings
+
+
+def test_an_address_is_written_as_urls_have_it() -> None:
+    assert ["127.0.0.1:80", "[::1]:80"] == [place("127.0.0.1", 80), place("::1", 80)]
 
 
 def test_a_free_port_is_no_problem() -> None:

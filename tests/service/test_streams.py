@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from service.logs import fields_of
 from service.request import Completion, Delta, GenerationRequest, TokenRecord
 from service.settings import Settings
 from tests.fake_runtime import FakeRuntime, Script, Silence, deltas, failing, finished, make_service, plain, silent
@@ -155,7 +156,8 @@ def test_a_fault_of_ours_in_the_middle_of_a_stream_ends_it_with_an_error(
     assert b"sun" in answer.body
     assert "error" not in piece
     assert ("internal_error", answer.headers["x-request-id"]) == (error["error"]["code"], error["error"]["request_id"])
-    assert error["error"]["request_id"] in caplog.text
+    (record,) = caplog.records
+    assert error["error"]["request_id"] == fields_of(record)["request_id"]
 
 
 def test_after_a_fault_of_ours_in_a_stream_its_request_runs_no_longer(caplog: pytest.LogCaptureFixture) -> None:
