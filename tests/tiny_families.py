@@ -1,10 +1,10 @@
-"""Tiny random models of every family: in memory, as GGUF files, and as the same weights in `transformers`.
+"""Tiny random models of every family: in memory, on the native op set, as GGUF files and in `transformers`.
 
-Always: the same name gives the same weights in all three; every gain and every bias is random, and prompts of more than
-24 tokens are longer than the windows.
+Always: the same name and changes give the same weights everywhere; every gain and every bias is random, and prompts of
+more than 24 tokens are longer than most of the windows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,15 +14,21 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from model.batch import Batch, Segment
 from model.config import ModelConfig, SlidingWindow
+from model.kv_cache import pages_for
 from model.loading.checkpoint import Checkpoint
 from model.loading.names import gguf_name
 from model.loading.shapes import decoder_shapes
+from model.ops.native_ops import NativeOps
+from model.runner import ModelRunner
 from tests.block_formats import stored_rows
 from tests.memory_checkpoint import NO_VOCABULARY, stored_in_memory
 from tests.tiny_model import add_metadata_of_text, permute_for_gguf
 
 Weights = dict[str, NDArray[np.float32]]
+Logits = NDArray[np.float32]
+PAGES = 48
 _PLAIN = ModelConfig(
     architecture="llama",
     layer_count=2,
@@ -32,7 +38,7 @@ _PLAIN = ModelConfig(
     head_width=16,
     feed_forward_width=96,
     vocabulary_size=320,
-    context_length=256,
+    context_length=512,
     rope_base=10_000.0,
     norm_epsilon=float(np.float32(1e-5)),
 )
@@ -53,6 +59,19 @@ FAMILY_CONFIGS: Mapping[str, ModelConfig] = {
     ),
     "gpt2": replace(_PLAIN, architecture="gpt2", kv_head_count=4),
 }
+"""One of each family."""
+CONFIGS: Mapping[str, ModelConfig] = {
+    **FAMILY_CONFIGS,
+    "mistral, a window over blocks": replace(_PLAIN, window=SlidingWindow(130)),
+    "gemma3, the widest heads": replace(
+        FAMILY_CONFIGS["gemma3"],
+        layer_count=2,
+        head_width=256,
+        query_scale=None,
+        window=SlidingWindow(24, full_every=2, rope_base=10_000.0),
+    ),
+}
+"""And those that only kernels tell apart."""
 
 
 def family_weights(config: ModelConfig, *, seed: int = 0) -> Weights:
@@ -70,23 +89,52 @@ def family_weights(config: ModelConfig, *, seed: int = 0) -> Weights:
 
 
 @cache
-def family_checkpoint(family: str, *, seed: int = 0) -> Checkpoint:
-    """The model in memory, without a vocabulary. `family`: a key of FAMILY_CONFIGS."""
-    config = FAMILY_CONFIGS[family]
-    weights = family_weights(config, seed=seed)
-    tensors = {name: stored_in_memory(name, weight) for name, weight in weights.items()}
-    return Checkpoint(name=family, sha256="", config=config, tensors=tensors, vocabulary=NO_VOCABULARY)
+def family_checkpoint(name: str, *, seed: int = 0, **changes: Any) -> Checkpoint:
+    """The model of one of CONFIGS, changed as given, in memory and without a vocabulary."""
+    config = replace(CONFIGS[name], **changes)
+    tensors = {part: stored_in_memory(part, weight) for part, weight in family_weights(config, seed=seed).items()}
+    return Checkpoint(name=name, sha256="", config=config, tensors=tensors, vocabulary=NO_VOCABULARY)
 
 
-def write_family_gguf(path: Path, family: str, *, format: str = "F32", seed: int = 0) -> Path:
-    """The model as a file, matrices in a block format."""
-    config = FAMILY_CONFIGS[family]
+def native_runner(checkpoint: Checkpoint, **given: Any) -> ModelRunner:
+    """On PAGES pages, all NaN until they are written."""
+    ops = NativeOps(checkpoint.config, PAGES, **given)
+    runner = ModelRunner(ops, checkpoint)
+    ops.poison_pages()
+    return runner
+
+
+def last_logits(runner: ModelRunner, tokens: Sequence[int], *, chunk: int = 1 << 20) -> Logits:
+    """Logits [vocabulary] of the last token, the prompt cut into chunks; it lies in the first pages."""
+    logits: Logits = np.empty((1, 0), dtype=np.float32)
+    for start in range(0, len(tokens), chunk):
+        piece = tuple(tokens[start : start + chunk])
+        end = start + len(piece)
+        segment = Segment(piece, start, tuple(range(pages_for(end))), asks=int(end == len(tokens)))
+        logits = runner.forward(Batch((segment,))).numpy()
+    last: Logits = logits[0]
+    return last
+
+
+def write_family_gguf(
+    path: Path,
+    family: str,
+    *,
+    format: str = "F32",
+    seed: int = 0,
+    more: Mapping[str, NDArray[np.float32]] | None = None,
+    **changes: Any,
+) -> Path:
+    """The model as a file, changed as given, matrices in a block format. `more`: tensors that it has beside its own."""
+    config = replace(FAMILY_CONFIGS[family], **changes)
     writer = gguf.GGUFWriter(path, config.architecture)
     _add_config(writer, config)
     add_metadata_of_text(writer, config.vocabulary_size)
     for name, weight in _as_in_gguf(config, family_weights(config, seed=seed)).items():
         kind = gguf.GGMLQuantizationType["F32" if weight.ndim == 1 else format]
         writer.add_tensor(name, stored_rows(weight, kind.name), raw_dtype=kind)
+    for name, numbers in (more or {}).items():
+        writer.add_tensor(name, numbers)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

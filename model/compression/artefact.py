@@ -108,7 +108,10 @@ def config_values(config: ModelConfig) -> dict[str, Any]:
 
 
 def _check_config(file: ModelFile, stated: dict[str, Any], said: Description) -> None:
-    for name, value in config_values(said.config).items():
+    values = config_values(said.config)
+    for name in stated.keys() - values.keys():
+        raise file.error(f"config.{shown(name)} is none that {VOCABULARY} says")
+    for name, value in values.items():
         if name not in stated or stated[name] != value:
             raise file.error(f"config.{name} is {shown(str(stated.get(name)))}, and {VOCABULARY} says {value}")
 
@@ -119,7 +122,7 @@ def _tensors(
     shapes = decoder_shapes(said.config)
     for name in described:
         if name not in shapes:
-            raise file.error(f"tensor {shown(name)} is not implemented: no plain Llama has it")
+            raise file.error(f"tensor {shown(name)} is not implemented: no such model has it")
     for name in shapes:
         if name != "head" and name not in described:
             raise file.error(f"tensor {name} is missing")

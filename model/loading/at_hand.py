@@ -131,11 +131,11 @@ def _pulled_whole(place: Path, reference: HubReference, verify: bool) -> ModelAt
     entry = ModelAtHand(
         reference.name, "hub", "ready", path, record.bytes, license=record.license, commit=record.commit
     )
-    if damaged := damaged_files(place, record, by_hash=verify):
-        return _damaged(entry, _not_as_pulled(*damaged))
     try:
+        if damaged := damaged_files(place, record, by_hash=verify):
+            return _damaged(entry, _not_as_pulled(*damaged))
         return dataclasses.replace(entry, **(_of_folder(place, record) if reference.file is None else _of_gguf(path)))
-    except (ModelFileError, ValueError) as error:
+    except (ModelFileError, ValueError, OSError) as error:
         return _damaged(entry, str(error))
 
 
@@ -194,7 +194,7 @@ def _artefact(folder: Path, verify: bool) -> ModelAtHand:
         damaged = [name for name, stated in files.items() if not _is_as_stated(folder / name, *stated, verify)]
     except ModelFileError as error:
         return _damaged(entry, str(error))
-    except (TypeError, KeyError, AttributeError, ValueError):
+    except (TypeError, KeyError, AttributeError, ValueError, OSError):
         return _damaged(entry, f"{MANIFEST} does not describe a compressed model")
     return _damaged(entry, f"{', '.join(damaged)} is missing or was changed") if damaged else entry
 

@@ -2,9 +2,8 @@
 
 Knows no file formats and no op sets. Always: every value was checked by the loader that made it.
 
-Tensor names (the keys of `Checkpoint.tensors`): `embedding`, `output_norm`, `head` (absent when tied to the
-embedding), and for each layer `layers.{i}.` followed by `attention_norm`, `query`, `key`, `value`,
-`attention_output`, `feed_forward_norm`, `gate`, `up` or `down`.
+Tensor names, the keys of `Checkpoint.tensors`, are those of `loading/shapes.py`; `head` is absent where the embedding
+is the head.
 """
 
 from collections.abc import Mapping

@@ -155,12 +155,14 @@ def _check_finite(file: ModelFile, info: TensorInfo) -> None:
 def _with_scaling(file: ModelFile, config: ModelConfig, info: TensorInfo | None) -> ModelConfig:
     if info is None:
         return config
-    scaling = None
-    if info.shape == (config.head_width // 2,) and info.format is ggml.F32:
+    scaling, rotates = None, not config.family.has_learned_positions
+    if rotates and info.shape == (config.head_width // 2,) and info.format is ggml.F32:
         scaling = scaling_of(config, file.read(info.offset, info.byte_count).view("<f4").astype(np.float32))
     if scaling is None:
         raise file.error(
-            f"tensor {info.name} is not implemented: its rotary scaling is not that of Llama 3", info.offset
+            f"tensor {info.name} is not implemented: "
+            + ("its rotary scaling is not that of Llama 3" if rotates else "the model's positions are learned"),
+            info.offset,
         )
     return replace(config, rope_scaling=scaling)
 

@@ -19,6 +19,7 @@ MAX_LAYERS = 512
 MAX_WIDTH = 1 << 20
 MAX_HEADS = 1 << 16
 MAX_CONTEXT = 1 << 24
+MAX_WINDOW = (1 << 31) - 1
 MAX_VOCABULARY = 1 << 24
 DEFAULT_ROPE_BASE = 10_000.0
 GEMMA_WINDOW_PATTERN = 6
@@ -95,13 +96,13 @@ class _Reader:
 
     def with_window(self, config: ModelConfig) -> ModelConfig:
         """A window over all layers, where there is one that the context does not fit into."""
-        width = self.integer("attention.sliding_window", 0, 1 << 31, default=0)
+        width = self.integer("attention.sliding_window", 0, MAX_WINDOW, default=0)
         return replace(config, window=SlidingWindow(width)) if 0 < width < config.context_length else config
 
     def with_gemma(self, config: ModelConfig) -> ModelConfig:
         """What Gemma 3 has in every size: windows but for every sixth layer, two bases, scaled embeddings."""
         window = SlidingWindow(
-            self.integer("attention.sliding_window", 1, 1 << 31),
+            self.integer("attention.sliding_window", 1, MAX_WINDOW),
             full_every=self.integer("attention.sliding_window_pattern", 1, MAX_LAYERS, default=GEMMA_WINDOW_PATTERN),
             rope_base=self.number("rope.freq_base_swa", 1, 1e12, default=DEFAULT_ROPE_BASE),
         )

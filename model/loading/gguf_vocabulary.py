@@ -26,20 +26,7 @@ FORMS: Mapping[str, VocabularyForm] = {
 IGNORES_MERGES = "tokenizer.ggml.ignore_merges"
 """Written by this program, for vocabularies that differ from what their pre-tokenizer's name says of it."""
 
-BOS_BY_DEFAULT = frozenset(
-    (
-        "falcon-h1",
-        "falcon3",
-        "jina-v5-nano",
-        "lfm2",
-        "llama-bpe",
-        "llama-v3",
-        "llama3",
-        "midm-2.0",
-        "pixtral",
-        "tekken",
-    )
-)
+BOS_BY_DEFAULT = frozenset(("llama-bpe", "tekken"))
 """Pre-tokenizers whose texts begin with the BOS token unless the file says otherwise."""
 
 _TOKENS = "tokenizer.ggml.tokens"

@@ -11,9 +11,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from model.loading.durable import sync_folder
 from model.loading.hf_client import HubClient, HubFile, Listing
@@ -245,7 +246,19 @@ def read_record(place: Path) -> Record | None:
         stated = json.loads((place / RECORD).read_bytes())
         if stated["format"] != RECORD_FORMAT or stated["version"] != 1:
             return None
-        files = tuple(HubFile(**file) for file in stated["files"])
-        return Record(stated["name"], stated["commit"], stated["license"], files)
+        name, commit, license = stated["name"], stated["commit"], stated["license"]
+        if not (isinstance(name, str) and isinstance(commit, str) and isinstance(license, str | None)):
+            return None
+        return Record(name, commit, license, tuple(map(_recorded, stated["files"])))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
+
+
+def _recorded(stated: Mapping[str, Any]) -> HubFile:
+    """Raises TypeError and ValueError for what no pull writes."""
+    file = HubFile(**stated)
+    texts = (file.name, file.hash, file.algorithm)
+    are_known = all(isinstance(text, str) for text in texts) and type(file.bytes) is int
+    if not are_known or not is_inner_path(file.name, suffix=""):
+        raise ValueError("no file of a pull")
+    return file

@@ -99,7 +99,7 @@ def _read(said: Mapping[str, Any], settings: "_Settings", vocabulary_size: int |
         form="byte_fallback" if spaced else "byte_level",
         unused_token_ids=unused,
         byte_token_ids=byte_ids,
-        adds_space_prefix=spaced and space_prefix_of(said),
+        adds_space_prefix=spaced and space_prefix_of(said, added),
         ignores_merges=model.get("ignore_merges") is True,
     )
 

@@ -3,12 +3,13 @@
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from model.config import ModelConfig
-from model.loading.checkpoint import Checkpoint
+from model.config import ModelConfig, SlidingWindow
+from model.loading.checkpoint import Checkpoint, ModelFileError
 from model.loading.gguf import load_gguf
 from tests.memory_checkpoint import NO_VOCABULARY
 from tests.paged_sequence import PagedSequence, float64_runner
@@ -58,6 +59,23 @@ def test_a_file_holds_the_weights_that_were_written(family: str, tmp_path: Path)
     loaded = dataclasses.replace(loaded, config=FAMILY_CONFIGS[family], vocabulary=NO_VOCABULARY)
 
     assert_close(logits_of(family_checkpoint(family)), logits_of(loaded))
+
+
+@pytest.mark.parametrize("family", ["gemma3", "mistral"])
+def test_a_window_of_more_positions_than_kernels_count_is_refused(family: str, tmp_path: Path) -> None:
+    window = SlidingWindow(1 << 31, full_every=3 if family == "gemma3" else 0)
+
+    with pytest.raises(ModelFileError, match="sliding_window is 2147483648; allowed are"):
+        load_gguf(write_family_gguf(tmp_path / "m.gguf", family, window=window))
+
+
+def test_factors_of_rotations_are_refused_where_positions_are_learned(tmp_path: Path) -> None:
+    factors = {"rope_freqs.weight": np.ones(8, dtype=np.float32)}
+
+    with pytest.raises(
+        ModelFileError, match=r"rope_freqs.weight is not implemented: the model's positions are learned"
+    ):
+        load_gguf(write_family_gguf(tmp_path / "m.gguf", "gpt2", more=factors))
 
 
 def as_a_file_holds_it(config: ModelConfig) -> ModelConfig:

@@ -17,7 +17,7 @@ from model.ops.torch_ops import TorchOps
 from model.ops.torch_simulated import SimulatedOps
 from model.runner import ModelRunner
 from tests.bits.conditions import available_isas
-from tests.native_families import CONFIGS, PAGES, Logits, family_checkpoint, last_logits, native_runner
+from tests.tiny_families import CONFIGS, PAGES, Logits, family_checkpoint, last_logits, native_runner
 
 LENGTH = 160
 """Several windows, and more than one block of 128 positions."""

@@ -6,7 +6,7 @@ from model.loading.checkpoint import Checkpoint
 from model.ops.native_ops import NativeOps
 from model.ops.recording import Call, Kind, Recorded, Recording, assign_buffers, fused
 from model.transformer import ModelWeights, Transformer
-from tests.native_families import CONFIGS, family_checkpoint
+from tests.tiny_families import CONFIGS, family_checkpoint
 
 HEAD = 99
 

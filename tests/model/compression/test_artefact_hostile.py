@@ -73,6 +73,7 @@ WRONG: dict[str, tuple[Callable[[Manifest], object], str]] = {
     "no name": (lambda m: m.update(name=""), "name is not text of 1 to 256 bytes"),
     "no hash": (lambda m: m["files"].pop("model.safetensors"), r"names no hash of model\.safetensors"),
     "another hash": (lambda m: m["files"]["vocabulary.gguf"].update(sha256="0"), "its hash is not the one"),
+    "a window more": (lambda m: m["config"].update(window={"width": 8}), "config.'window' is none that"),
     "another width": (lambda m: m["config"].update(width=64), "config.width is '64', and vocabulary.gguf says 32"),
     "a tensor less": (lambda m: m["tensors"].pop("embedding"), "tensor embedding is missing"),
     "a tensor more": (lambda m: m["tensors"].update(x={}), "tensor 'x' is not implemented"),

@@ -172,6 +172,25 @@ def test_a_record_that_cannot_be_read_is_damaged(scene: Scene, hub: FakeHub, rec
     assert "damaged" == scene.listed()["hf:ORG/REPO"].state
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"files": []},
+        {"files": [{"name": 3, "bytes": 3, "hash": "", "algorithm": "sha256"}]},
+        {"files": [{"name": "config.json", "bytes": "3", "hash": "", "algorithm": "sha256"}]},
+        {"files": [{"name": "a" * 300, "bytes": 3, "hash": "", "algorithm": "sha256"}]},
+        {"license": {}},
+        {"commit": 3},
+    ],
+)
+def test_a_record_that_says_nonsense_is_damaged(scene: Scene, hub: FakeHub, changed: dict[str, object]) -> None:
+    path = scene.pull(hub, REPO) / "pulled.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    (path.parent / "config.json").unlink()
+
+    assert "damaged" == scene.listed()["hf:ORG/REPO"].state
+
+
 def test_weights_that_are_none_are_damaged(scene: Scene, hub: FakeHub) -> None:
     hub.files["model.safetensors"] = b"no weights at all"
     scene.pull(hub, REPO)
@@ -221,6 +240,15 @@ def test_a_description_that_says_nonsense_is_damaged(scene: Scene, field: str) -
     path = scene.compress() / "tane.json"
     described = json.loads(path.read_text())
     described[field] = {"x": 3} if field != "recipe" else 3
+    path.write_text(json.dumps(described))
+
+    assert "damaged" == scene.listed()[str(path.parent)].state
+
+
+def test_a_description_with_a_name_that_no_file_can_have_is_damaged(scene: Scene) -> None:
+    path = scene.compress() / "tane.json"
+    described = json.loads(path.read_text())
+    described["files"] = {"a" * 300: {"bytes": 3, "sha256": ""}}
     path.write_text(json.dumps(described))
 
     assert "damaged" == scene.listed()[str(path.parent)].state

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from model.loading import tokenizer_json
 from model.loading.checkpoint import ModelFileError
@@ -296,6 +297,23 @@ def test_what_is_not_known_of_sentencepiece_is_refused_by_name(
     (tmp_path / "tokenizer.json").write_text(json.dumps(said))
 
     with pytest.raises(ModelFileError, match=says):
+        read_tokenizer_json(tmp_path)
+
+
+@pytest.mark.parametrize(("style", "is_refused"), [("prefixed", True), ("metaspace", False), ("plain", False)])
+def test_added_tokens_that_are_found_behind_spaces_alone_are_refused(
+    style: str, is_refused: bool, tmp_path: Path
+) -> None:
+    made = byte_fallback(style)
+    made.add_tokens([AddedToken("<c>", normalized=True)])
+    finds = "<c>" in made.encode("hello<c>", add_special_tokens=False).tokens
+    write_folder(tmp_path, made)
+
+    assert is_refused == (not finds)
+    if is_refused:
+        with pytest.raises(ModelFileError, match="added_tokens: normalized of '<c>' is not implemented"):
+            read_tokenizer_json(tmp_path)
+    else:
         read_tokenizer_json(tmp_path)
 
 
