@@ -11,7 +11,7 @@ from model.loading.checkpoint import Checkpoint
 from model.loading.gguf import load_gguf
 from model.ops.weight_error import LoadedWeights, weights_as_loaded
 from tests.memory_checkpoint import memory_checkpoint
-from tests.native_families import CONFIGS, family_checkpoint
+from tests.tiny_families import CONFIGS, family_checkpoint
 from tests.tiny_model import FOR_EVERY_FORMAT, FormatName, TinyShape, write_tiny_gguf
 
 Matrix = NDArray[np.float32]
