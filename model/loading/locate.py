@@ -12,6 +12,7 @@ from model.loading.cursor import shown
 from model.loading.hf_reference import FORM, PUBLIC_HUB, SCHEME, HubAccess, HubReference
 from model.loading.hub import Progress, pull
 
+LONGEST_NAME = 255
 Published = PublishedModel | HubReference
 
 
@@ -30,13 +31,14 @@ def named_anywhere(text: str) -> Published:
 
 
 def named(text: str) -> Path | Published:
-    """What the text names here. Raises ModelFileError for what is nearly a name, and for none of the hub's."""
+    """What the text names here. Raises ModelFileError for a word that is no name, and for what is none of the hub's."""
     path = Path(text)
     if _exists(path):
         return path
     if model := published(text):
         return model
-    if hint := _hint(text):
+    is_word = path.name == text and not path.suffix and text.isprintable() and len(text) <= LONGEST_NAME
+    if hint := _hint(text) or (f"; names of models are {', '.join(CATALOGUE)} and {FORM}" if is_word else ""):
         raise ModelFileError(f"no such file or folder{hint}", path=path)
     return path
 

@@ -62,6 +62,13 @@ def test_what_is_nearly_a_name_is_answered_with_it(text: str) -> None:
         named(text)
 
 
+def test_a_word_that_is_no_name_is_answered_with_the_names_that_there_are() -> None:
+    with pytest.raises(
+        ModelFileError, match="no such file or folder; names of models are smollm2-135m-instruct, gemma-3"
+    ):
+        named("mistral")
+
+
 def test_a_name_that_nothing_can_be_pulled_by_is_answered_with_those_that_can(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="is no name of a model; known are smollm2-135m-instruct, gemma-3-270m"):
         named_anywhere(str(tmp_path))
