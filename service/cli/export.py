@@ -53,7 +53,8 @@ def export(*, model: str | None, out: Path, wanted: str, force: bool, as_json: b
       tane export model.gguf --format q8_0 --out model-q8_0.gguf --json
     """
     _check_place(out, force)
-    _, checkpoint = load_checkpoint(read_settings({"model": model}))
+    source, checkpoint = load_checkpoint(read_settings({"model": model}))
+    _check_source(out, source)
     description = describe(out, checkpoint, _write(out, checkpoint, wanted, force))
     if as_json:
         write_json(description)
@@ -69,6 +70,13 @@ def _check_place(out: Path, force: bool) -> None:
         raise Unusable(f"--out {out} cannot be written: there is no folder {out.parent}")
     if out.exists() and not force:
         raise _exists(out)
+
+
+def _check_source(out: Path, source: Path) -> None:
+    """A model is never replaced by what became of it."""
+    place = out.resolve()
+    if source.resolve() in (place, *place.parents):
+        raise Unusable(f"--out {out} is the model itself, or lies in its folder; name another file")
 
 
 def _exists(out: Path) -> Unusable:

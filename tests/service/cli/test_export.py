@@ -187,3 +187,27 @@ def test_a_source_that_changes_meanwhile_is_told(tmp_path: Path, monkeypatch: py
 
     assert (2, 1) == (result.exit_code, len(result.stderr.splitlines()))
     assert ["tiny.gguf"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_a_model_is_not_replaced_by_what_became_of_it(tmp_path: Path, through_a_link: bool) -> None:
+    path = write_tiny_gguf(tmp_path / "m.gguf")
+    before, out = path.read_bytes(), path
+    if through_a_link:
+        out = tmp_path / "link.gguf"
+        out.symlink_to(path)
+
+    result = export(path, out, "--format", "q8_0", "--force")
+
+    assert 2 == result.exit_code
+    assert "is the model itself" in result.output
+    assert before == path.read_bytes()
+
+
+def test_nothing_is_written_into_a_models_folder(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+
+    result = export(folder, folder / "x.gguf")
+
+    assert 2 == result.exit_code
+    assert before == sorted(folder.iterdir())
