@@ -18,8 +18,9 @@ from model.loading.checkpoint import Checkpoint
 from model.loading.cursor import shown
 from model.loading.gguf import Description, load_description
 from model.loading.gguf_vocabulary import MAX_NAME_BYTES
+from model.loading.json_keys import read_json
 from model.loading.model_file import ModelFile
-from model.loading.safetensors import parsed_json, read_safetensors
+from model.loading.safetensors import read_safetensors
 from model.loading.shapes import decoder_shapes
 from model.loading.tensor import StoredTensor
 
@@ -56,12 +57,7 @@ def load_artefact(folder: Path) -> Checkpoint:
 
 def read_manifest(file: ModelFile) -> dict[str, Any]:
     """What the folder says that it holds, before any of it is looked at. Raises ModelFileError."""
-    if file.size > MAX_MANIFEST_BYTES:
-        raise file.error(f"{file.size} bytes, more than the {MAX_MANIFEST_BYTES} that are allowed")
-    try:
-        manifest = parsed_json(file.read(0, file.size).tobytes())
-    except ValueError as error:
-        raise file.error(f"not valid JSON: {shown(str(error))}") from None
+    manifest = read_json(file, MAX_MANIFEST_BYTES)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise file.error(f"not the description of a compressed model: its format is not {FORMAT!r}")
     if manifest.get("version") != VERSION or type(manifest["version"]) is not int:

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from model.loading.checkpoint import ModelFileError
+from model.loading.json_keys import read_json
 from model.loading.model_file import ModelFile
-from model.loading.safetensors import parsed_json
 
 EVALUATION = "evaluation.json"
 HASH_FIELD = "model_sha256"
@@ -38,12 +37,7 @@ def read_evaluation(folder: Path, sha256: str) -> dict[str, Any] | None:
     if not path.exists():
         return None
     file = ModelFile(path)
-    if file.size > MAX_BYTES:
-        raise file.error(f"{file.size} bytes, more than the {MAX_BYTES} that are allowed")
-    try:
-        figures = parsed_json(file.read(0, file.size).tobytes())
-    except ValueError as error:
-        raise ModelFileError(f"not valid JSON: {error}", path=path) from None
+    figures = read_json(file, MAX_BYTES)
     if not isinstance(figures, dict):
         raise file.error("not an object of figures")
     return figures if figures.get(HASH_FIELD) == sha256 else None

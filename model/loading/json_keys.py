@@ -25,10 +25,7 @@ class JsonKeys:
     def read(cls, path: Path, most_bytes: int) -> Self:
         """Raises ModelFileError for what is no JSON object, repeats a key, or is larger than `most_bytes`."""
         file = ModelFile(path)
-        try:
-            values = parsed_json(read_small(file, most_bytes))
-        except ValueError as error:
-            raise file.error(f"not valid JSON: {shown(str(error))}") from None
+        values = read_json(file, most_bytes)
         if not isinstance(values, dict):
             raise file.error("not a JSON object")
         return cls(file, values)
@@ -105,6 +102,17 @@ class JsonKeys:
 
     def _label(self, key: str) -> str:
         return self._inside + label(key)
+
+
+def read_json(file: ModelFile, most_bytes: int) -> Any:
+    """What the file holds, as `parsed_json` judges it.
+
+    Raises ModelFileError, also when the file is larger than `most_bytes`.
+    """
+    try:
+        return parsed_json(read_small(file, most_bytes))
+    except ValueError as error:
+        raise file.error(f"not valid JSON: {shown(str(error))}") from None
 
 
 def read_small(file: ModelFile, most_bytes: int) -> bytes:

@@ -48,7 +48,8 @@ class TorchOps:
         self._frequencies = {
             rope: inverse_frequencies(config.head_width, *rope).to(self._layout.device) for rope in self._ropes if rope
         }
-        self._windows = [config.window_of(layer) for layer in range(config.layer_count)]
+        windows = [config.window_of(layer) for layer in range(config.layer_count)]
+        self._window_widths = [None if window is None else window.width for window in windows]
         self._scale = config.attention_scale
         self._has_groups = config.head_count != config.kv_head_count
         has_onednn = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
@@ -148,7 +149,7 @@ class TorchOps:
         """Carry out the batch's copies in order; the operations then work on its rows."""
         for copy in batch.copies:
             self._copy(copy)
-        self._step = build_step(batch, self._layout, self._frequencies)
+        self._step = build_step(batch, self._layout, self._frequencies, frozenset(filter(None, self._window_widths)))
 
     def _copy(self, copy: PageCopy) -> None:
         pages = self.pages[..., : copy.positions, :]
@@ -174,13 +175,12 @@ class TorchOps:
     def _attend_span(self, layer: int, queries: Tensor, span: Span) -> Tensor:
         """Rotated queries [rows, heads, head width] → [rows, heads · head width]."""
         keys, values = self._context(layer, span)
-        window = self._windows[layer]
         by_sequence = queries.view(span.sequence_count, -1, *queries.shape[1:]).transpose(1, 2)
         attended = functional.scaled_dot_product_attention(
             by_sequence,
             keys,
             values,
-            attn_mask=span.mask if window is None else span.windowed(window.width, self._layout),
+            attn_mask=span.masks[self._window_widths[layer]],
             scale=self._scale,
             enable_gqa=self._has_groups,
         )

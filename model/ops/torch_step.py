@@ -50,19 +50,9 @@ class Span:
     """Positions that the call reads of each sequence: the longest context among them."""
     positions: slice | Tensor
     """Those positions in a layer's storage: a run of every head, or indices of heads and positions, flattened."""
-    starts: tuple[int, ...]
-    """Position of the first row of each sequence."""
-    mask: Tensor | None
-    """0 where a row sees a position, −∞ elsewhere: [sequences, 1, rows, context]; None when all see all."""
-
-    def windowed(self, width: int, layout: Layout) -> Tensor | None:
-        """The mask of rows that see no more than `width` positions, their own among them."""
-        if self.context <= width:
-            return self.mask
-        row_count = (self.rows.stop - self.rows.start) // self.sequence_count
-        own = _tensor(self.starts, layout)[:, None, None, None] + torch.arange(row_count, device=layout.device)[:, None]
-        positions = torch.arange(self.context, device=layout.device)
-        return _masked((positions <= own) & (positions > own - width), layout)
+    masks: Mapping[int | None, Tensor | None]
+    """By the width of a window, and by None for layers without one: 0 where a row sees a position, −∞ elsewhere,
+    [sequences, 1, rows, context]; None when all see all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +89,7 @@ def inverse_frequencies(head_width: int, base: float, scaling: RopeScaling | Non
     return torch.where(is_long, frequencies / scaling.factor, torch.where(is_short, frequencies, between))
 
 
-def build_step(batch: Batch, layout: Layout, frequencies: Mapping[Rope, Tensor]) -> Step:
+def build_step(batch: Batch, layout: Layout, frequencies: Mapping[Rope, Tensor], window_widths: frozenset[int]) -> Step:
     """Order the rows of a batch and find their places; `frequencies` lie on the layout's device."""
     groups = _attention_groups(batch.segments)
     segments = [batch.segments[index] for group in groups for index in group]
@@ -110,7 +100,7 @@ def build_step(batch: Batch, layout: Layout, frequencies: Mapping[Rope, Tensor])
         written=_tensor([place for segment in segments for place in _written_places(segment)], layout),
         turns={rope: _turns(positions, each, layout) for rope, each in frequencies.items()},
         asked=_asked(batch, [index for group in groups for index in group], layout),
-        spans=_spans([[batch.segments[index] for index in group] for group in groups], layout),
+        spans=_spans([[batch.segments[index] for index in group] for group in groups], layout, window_widths),
     )
 
 
@@ -155,16 +145,16 @@ def _asked(batch: Batch, order: list[int], layout: Layout) -> Tensor | None:
     return None if asked == list(range(batch.row_count)) else _tensor(asked, layout)
 
 
-def _spans(groups: list[list[Segment]], layout: Layout) -> tuple[Span, ...]:
+def _spans(groups: list[list[Segment]], layout: Layout, window_widths: frozenset[int]) -> tuple[Span, ...]:
     spans, first = [], 0
     for group in groups:
         row_count = sum(len(segment.token_ids) for segment in group)
-        spans.append(_span(group, slice(first, first + row_count), layout))
+        spans.append(_span(group, slice(first, first + row_count), layout, window_widths))
         first += row_count
     return tuple(spans)
 
 
-def _span(group: list[Segment], rows: slice, layout: Layout) -> Span:
+def _span(group: list[Segment], rows: slice, layout: Layout, window_widths: frozenset[int]) -> Span:
     context = max(_context(segment) for segment in group)
     pages = _pages_read(group[0])
     places: slice | Tensor
@@ -172,8 +162,11 @@ def _span(group: list[Segment], rows: slice, layout: Layout) -> Span:
         places = slice(pages[0] * PAGE_SIZE, pages[0] * PAGE_SIZE + context)
     else:
         places = _gathered_places(group, context, layout)
-    starts = tuple(segment.start for segment in group)
-    return Span(rows, len(group), context, places, starts, _mask(group, context, layout))
+    whole = _mask(group, context, layout)
+    masks: dict[int | None, Tensor | None] = {None: whole}
+    for width in window_widths:
+        masks[width] = whole if context <= width else _window_mask(group, context, width, layout)
+    return Span(rows, len(group), context, places, masks)
 
 
 def _gathered_places(group: list[Segment], context: int, layout: Layout) -> Tensor:
@@ -199,6 +192,13 @@ def _mask(group: list[Segment], context: int, layout: Layout) -> Tensor | None:
         return None
     is_seen = torch.arange(context, device=layout.device) < _tensor(seen, layout)[:, None, :, None]
     return _masked(is_seen, layout)
+
+
+def _window_mask(group: list[Segment], context: int, width: int, layout: Layout) -> Tensor:
+    """Of rows that see no more than `width` positions, their own among them."""
+    own = _tensor([range(segment.start, _context(segment)) for segment in group], layout)[:, None, :, None]
+    positions = torch.arange(context, device=layout.device)
+    return _masked((positions <= own) & (positions > own - width), layout)
 
 
 def _masked(is_seen: Tensor, layout: Layout) -> Tensor:

@@ -1,25 +1,15 @@
 """Characters of several bytes, on every route: sent whole, and the same text in pieces as at once."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from service.settings import Settings
-from tests.live import Live, live_server
-from tests.tiny_model import TinyShape, write_tiny_gguf
+from tests.live import Live
+from tests.tiny_model import TinyShape
 from tests.told import ROUTES, Fields, told
 
 WRITTEN = "naïve 種は土の中で 👩‍👩‍👧‍👦 \u0301e🌱"
 """Ends with a character of four bytes."""
 MERGED = list(range(3 + 256, TinyShape().vocabulary))
 """Ids of more than one byte: without them every character of several bytes comes in pieces."""
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=512))
-    with live_server(Settings.load({}, {"model": str(path), "kv_cache_bytes": 4 << 20})) as server:
-        yield server
 
 
 @pytest.mark.parametrize("route", ROUTES)

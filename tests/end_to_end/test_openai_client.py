@@ -15,12 +15,10 @@ from service.openai_domain import same_as_chat
 from service.openai_schemas import ChatRequest
 from service.request import GenerationRequest
 from service.schemas import read
-from service.settings import Settings
 from tests.fake_runtime import FakeRuntime, FakeTicket
-from tests.live import Live, live_server
+from tests.live import Live
 from tests.service.door import Client
 from tests.serving import serving
-from tests.tiny_model import TinyShape, write_tiny_gguf
 
 TEXT = "The seed lies in the ground and waits for the rain. "
 MESSAGES: Any = [
@@ -28,13 +26,6 @@ MESSAGES: Any = [
     {"role": "user", "content": [{"type": "text", "text": "Name a "}, {"type": "text", "text": "fruit."}]},
 ]
 SAMPLED: Any = {"model": "tiny", "max_tokens": 12, "temperature": 1.5, "seed": 7, "extra_body": {"ignore_eos": True}}
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=512))
-    with live_server(Settings.load({}, {"model": str(path), "kv_cache_bytes": 4 << 20})) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from service.settings import Settings
-from tests.live import Live, live_server
-from tests.tiny_model import TinyShape, write_tiny_gguf
+from tests.live import Live
 
 pytestmark = pytest.mark.slow
 
@@ -17,13 +15,6 @@ QUESTION = "Name a fruit."
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
 TURNS = [("system", "Be brief."), ("human", QUESTION)]
 Chat = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=512))
-    with live_server(Settings.load({}, {"model": str(path), "kv_cache_bytes": 4 << 20})) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

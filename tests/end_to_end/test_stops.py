@@ -1,14 +1,13 @@
 """Stops that lie across tokens and pieces, on every route: nothing of one is sent, and nothing else is kept back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import chain
 
 import pytest
 
-from service.settings import Settings
-from tests.live import Live, live_server
-from tests.tiny_model import TinyShape, write_tiny_gguf
+from tests.live import Live
+from tests.tiny_model import TinyShape
 from tests.told import ROUTES, Fields, answer_of, choices_of, events_of, pieces_of, text_of, told
 
 MERGED = list(range(3 + 256, TinyShape().vocabulary))
@@ -16,13 +15,6 @@ BYTE_BY_BYTE: Fields = {"banned_token_ids": MERGED, "ignore_eos": True, "logit_b
 """Every token is one byte, so that every stop of two characters lies across tokens."""
 NEVER = "\x00never"
 Free = Callable[[str, int], str]
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=512))
-    with live_server(Settings.load({}, {"model": str(path), "kv_cache_bytes": 4 << 20})) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

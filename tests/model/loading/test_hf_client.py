@@ -1,7 +1,6 @@
 """How the hub is spoken to: refusals, waiting, redirects, tokens and answers of other forms."""
 
 import hashlib
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,17 +12,6 @@ from model.loading.hf_reference import HubAccess, HubReference
 from model.loading.wheels import PullError
 from tests.fake_hub import COMMIT, FakeHub, redirect, refuse, running, whole
 from tests.hub_puller import FILES, REPO, TAKEN, Puller, names
-
-
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    with running(FakeHub(dict(FILES))) as hub:
-        yield hub
-
-
-@pytest.fixture
-def pull(tmp_path: Path, hub: FakeHub) -> Puller:
-    return Puller(tmp_path, hub)
 
 
 def test_a_busy_hub_is_asked_again_after_the_time_that_it_names(pull: Puller, hub: FakeHub) -> None:

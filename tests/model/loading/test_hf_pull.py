@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,19 +11,8 @@ import pytest
 from model.loading.hf_pull import RECORD, damaged_files, pull_from_hub, read_record
 from model.loading.hf_reference import HubAccess, HubReference
 from model.loading.wheels import PullError
-from tests.fake_hub import COMMIT, FakeHub, broken_off, ranged, running, whole
+from tests.fake_hub import COMMIT, FakeHub, broken_off, ranged, whole
 from tests.hub_puller import FILES, REPO, TAKEN, WEIGHTS, Puller, names
-
-
-@pytest.fixture
-def hub() -> Iterator[FakeHub]:
-    with running(FakeHub(dict(FILES))) as hub:
-        yield hub
-
-
-@pytest.fixture
-def pull(tmp_path: Path, hub: FakeHub) -> Puller:
-    return Puller(tmp_path, hub)
 
 
 def test_the_files_that_a_model_needs_are_pulled_and_no_others(pull: Puller) -> None:
