@@ -59,7 +59,7 @@ class KeyLedger:
         most = self._limits.max_requests
         if most is not None and account.running >= most:
             raise RateLimited(
-                f"{account.running} requests of this key are unfinished, as many as there may be",
+                f"this key has {account.running} unfinished requests, as many as it may have",
                 code="too_many_requests",
                 allowed={"max_requests": most},
                 retry_after_s=_jittered(account.mean_s / account.running),
