@@ -1,8 +1,11 @@
 # Two stages: a wheel is built where the compiler is, and installed where it is not.
 #
 #   docker build --tag tane .
-#   docker run --rm --read-only --tmpfs /tmp --publish 127.0.0.1:8000:8000 tane
+#   docker run --rm --read-only --tmpfs /tmp --publish 127.0.0.1:8000:8000 \
+#       --volume "$PWD/keys.txt:/run/secrets/keys:ro" --env TANE_KEYS_FILE=/run/secrets/keys tane
 #   docker run --rm --read-only --tmpfs /tmp tane generate "The capital of France is"
+#
+# It listens on every address inside, so it serves no one without a file of keys, or TANE_INSECURE=1 where anyone may call.
 #
 # PULL=0 leaves the model out: mount one into /models and name it in TANE_MODEL, or mount a folder for the default one.
 # TORCH=1 adds torch, which only --engine torch, compression and its studies use; PIP_EXTRA_INDEX_URL may name an

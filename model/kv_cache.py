@@ -4,6 +4,8 @@ Knows no tensors, tokens or requests. A page holds the keys and values of `PAGE_
 Always: free + idle + leased = total, and pages promised but not yet taken never exceed free + idle.
 """
 
+from collections import Counter
+from collections.abc import Hashable
 from heapq import heappop, heappush
 
 PAGE_SIZE = 32
@@ -37,6 +39,8 @@ class PagePool:
         self._free = list(range(total))
         self._references = [0] * total
         self._kept = [False] * total
+        self._owners: list[Hashable] = [None] * total
+        self._held: Counter[Hashable] = Counter()
         self._idle = 0
         self._promised = 0
 
@@ -68,12 +72,18 @@ class PagePool:
     def references(self, page: int) -> int:
         return self._references[page]
 
-    def take(self) -> int:
+    def held(self, owner: Hashable) -> int:
+        """How many leased and idle pages were taken for this owner."""
+        return self._held[owner]
+
+    def take(self, owner: Hashable = None) -> int:
         """Lease a free page. Raises BooksError when none is free: whoever calls evicts an idle page first."""
         if not self._free:
             raise BooksError("no page is free")
         page = heappop(self._free)
         self._references[page] = 1
+        self._owners[page] = owner
+        self._held[owner] += 1
         return page
 
     def lease(self, page: int) -> None:
@@ -94,7 +104,7 @@ class PagePool:
         if self._kept[page]:
             self._idle += 1
         else:
-            heappush(self._free, page)
+            self._free_page(page)
 
     def keep(self, page: int) -> None:
         """Keep a leased page for reuse once nobody refers to it."""
@@ -109,7 +119,11 @@ class PagePool:
         self._kept[page] = False
         if not self._references[page]:
             self._idle -= 1
-            heappush(self._free, page)
+            self._free_page(page)
+
+    def _free_page(self, page: int) -> None:
+        self._held[self._owners[page]] -= 1
+        heappush(self._free, page)
 
     def promise(self, count: int) -> "Promise":
         """Set pages aside. Raises BooksError beyond what is available."""
@@ -127,6 +141,9 @@ class PagePool:
                 raise BooksError(f"page {page} is lost, or free and in use at once")
         if len(free) != len(self._free) or idle != self._idle:
             raise BooksError(f"{len(self._free)} free and {self._idle} idle pages are {len(free)} and {idle}")
+        held = Counter(owner for page, owner in enumerate(self._owners) if page not in free)
+        if held != self._held:
+            raise BooksError(f"{self._held.total()} pages are held by owners, and {held.total()} are not free")
         if self._promised < 0 or self.available < 0:
             raise BooksError(f"{self._promised} pages are promised where {self.free + self.idle} could be")
 

@@ -5,14 +5,17 @@ Always: a request that could never fit is refused whatever the load; one that co
 """
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from model.kv_cache import PAGE_SIZE, reservation
-from service.errors import InvalidField, Overloaded, SessionBusy
-from service.request import GenerationRequest
+from service.errors import InvalidField, Overloaded, RateLimited, ServiceError, SessionBusy
+from service.key_limits import KeyLedger, KeyLimits
+from service.request import GenerationRequest, Usage
 
+Session = tuple[str | None, str]
+"""A session's id after that of its key."""
 RATE_WINDOW_S = 30.0
 LONGEST_RETRY_S = 60
 
@@ -20,21 +23,45 @@ LONGEST_RETRY_S = 60
 @dataclass(frozen=True, slots=True)
 class Entry:
     price: int
-    session_id: str | None
+    key_id: str | None
+    session: Session | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What a request would cost."""
+
+    cache_positions: int
+    """That would be set aside for it."""
+    expected_wait_s: float | None
+    """Until there is room in the cache, at the recent rate; None when nothing ended lately to judge by."""
+    refusal: ServiceError | None
+    """Why it would not be accepted."""
 
 
 class Ledger:
     """Accepted requests that have not ended, priced by the cache positions that they may come to hold."""
 
     def __init__(
-        self, *, page_count: int, max_queue_tokens: int, max_sessions: int, clock: Callable[[], float]
+        self,
+        *,
+        page_count: int,
+        max_queue_tokens: int,
+        max_sessions: int,
+        clock: Callable[[], float],
+        keys: KeyLedger | None = None,
+        key_pages: int | None = None,
     ) -> None:
+        """`keys` are shared with the ledgers of other models; `max_sessions` and `key_pages` are for each of them."""
         self._page_count = page_count
         self._max_queue_tokens = max_queue_tokens
         self._max_sessions = max_sessions
         self._clock = clock
+        self._key_pages = key_pages
+        self._outstanding_of: Counter[str | None] = Counter()
+        self._keys = keys or KeyLedger(KeyLimits(), clock=clock)
         self._entries: dict[str, Entry] = {}
-        self._busy: set[str] = set()
+        self._busy: set[Session] = set()
         self._outstanding = 0
         self._settled: deque[tuple[float, int]] = deque()
 
@@ -43,56 +70,105 @@ class Ledger:
         return self._outstanding
 
     def admit(self, request: GenerationRequest) -> None:
-        """Enter a request. Raises InvalidField, SessionBusy or Overloaded, and then nothing is entered."""
-        pages = reservation(len(request.prompt_ids), request.parameters.max_new_tokens, request.sequence_count)
-        if pages > self._page_count:
-            raise InvalidField(
-                f"the request needs {pages * PAGE_SIZE} cache positions "
-                f"({len(request.prompt_ids)} prompt tokens and {request.sequence_count} times "
-                f"{request.parameters.max_new_tokens} new ones); the cache holds {self._page_count * PAGE_SIZE}",
-                code="exceeds_cache",
-                param="max_new_tokens" if request.parameters.max_new_tokens else "prompt",
-                allowed={"max_cache_positions": self._page_count * PAGE_SIZE},
-            )
-        if request.session_id in self._busy:
-            raise SessionBusy("the session is already generating; wait for its turn to end", param="session_id")
-        price = pages * PAGE_SIZE
-        self._check_load(price, request.session_id)
-        self._entries[request.id] = Entry(price, request.session_id)
-        self._outstanding += price
-        if request.session_id is not None:
-            self._busy.add(request.session_id)
+        """Enter a request. Raises InvalidField, SessionBusy, RateLimited or Overloaded, and then nothing is entered."""
+        self._check(request)
+        self._keys.enter(request)
+        entry = Entry(_price(request), request.key_id, _session(request))
+        self._entries[request.id] = entry
+        self._outstanding += entry.price
+        self._outstanding_of[entry.key_id] += entry.price
+        if entry.session is not None:
+            self._busy.add(entry.session)
 
-    def settle(self, request_id: str) -> None:
-        """Credit a request that has ended."""
+    def quote(self, request: GenerationRequest) -> Quote:
+        """What the request would cost and hear if it came now; nothing is entered."""
+        price = _price(request)
+        excess = max(0, self._outstanding + price - self._page_count * PAGE_SIZE)
+        try:
+            self._check(request)
+        except ServiceError as refusal:
+            return Quote(price, self._expected_s(excess), refusal)
+        return Quote(price, self._expected_s(excess), None)
+
+    def settle(self, request_id: str, usage: Usage) -> None:
+        """Credit a request that has ended, having used so much."""
+        self._keys.settle(request_id, usage)
         entry = self._entries.pop(request_id)
         self._outstanding -= entry.price
-        if entry.session_id is not None:
-            self._busy.discard(entry.session_id)
+        self._outstanding_of[entry.key_id] -= entry.price
+        if entry.session is not None:
+            self._busy.discard(entry.session)
         self._settled.append((self._clock(), entry.price))
         self._forget_old()
 
-    def _check_load(self, price: int, session_id: str | None) -> None:
+    def _check(self, request: GenerationRequest) -> None:
+        price, key_id, session = _price(request), request.key_id, _session(request)
+        most = (self._key_pages or self._page_count) * PAGE_SIZE
+        if price > most:
+            whose = "the cache holds" if self._key_pages is None else "a key may hold"
+            raise InvalidField(
+                f"the request needs {price} cache positions "
+                f"({len(request.prompt_ids)} prompt tokens and {request.sequence_count} times "
+                f"{request.parameters.max_new_tokens} new ones); {whose} {most}",
+                code="exceeds_cache",
+                param="max_new_tokens" if request.parameters.max_new_tokens else "prompt",
+                allowed={"max_cache_positions": most},
+            )
+        if session in self._busy:
+            raise SessionBusy("the session is already generating; wait for its turn to end", param="session_id")
+        self._keys.check(request)
+        if self._key_pages is not None:
+            self._check_share(price, self._outstanding_of[key_id], most)
+        self._check_load(price, session)
+
+    def _check_share(self, price: int, held: int, most: int) -> None:
+        if held + price > most:
+            raise RateLimited(
+                f"unfinished requests of this key hold {held} of the {most} cache positions that it may hold",
+                code="cache_share_exceeded",
+                allowed={"max_cache_positions": most},
+                retry_after_s=self._retry_after(held + price - most),
+            )
+
+    def _check_load(self, price: int, session: Session | None) -> None:
         excess = self._outstanding + price - self._max_queue_tokens
         if self._entries and excess > 0:
             raise Overloaded(
                 f"the queue is full: unfinished requests hold {self._outstanding} of {self._max_queue_tokens} tokens",
                 retry_after_s=self._retry_after(excess),
             )
-        if session_id is not None and len(self._busy) >= self._max_sessions:
+        if session is None:
+            return
+        busy = sum(key_id == session[0] for key_id, _ in self._busy)
+        if busy >= self._max_sessions:
             raise Overloaded(
-                f"{len(self._busy)} sessions are generating, as many as there may be",
+                f"{busy} sessions are generating, as many as there may be",
                 retry_after_s=self._retry_after(price),
             )
 
     def _retry_after(self, excess: int) -> int:
         """Seconds until so many tokens were settled at the recent rate, spread so that not all return at once."""
+        expected = self._expected_s(excess)
+        return max(1, min(LONGEST_RETRY_S, round((1.0 if expected is None else expected) * random.uniform(1.0, 1.5))))
+
+    def _expected_s(self, excess: int) -> float | None:
+        """Seconds until so many tokens were settled at the recent rate; None when none was settled lately."""
+        if not excess:
+            return 0.0
         self._forget_old()
         rate = sum(price for _, price in self._settled) / RATE_WINDOW_S
-        expected = excess / rate if rate else 1.0
-        return max(1, min(LONGEST_RETRY_S, round(expected * random.uniform(1.0, 1.5))))
+        return excess / rate if rate else None
 
     def _forget_old(self) -> None:
         horizon = self._clock() - RATE_WINDOW_S
         while self._settled and self._settled[0][0] < horizon:
             self._settled.popleft()
+
+
+def _price(request: GenerationRequest) -> int:
+    """The cache positions that the request may come to hold."""
+    return PAGE_SIZE * reservation(len(request.prompt_ids), request.parameters.max_new_tokens, request.sequence_count)
+
+
+def _session(request: GenerationRequest) -> Session | None:
+    return None if request.session_id is None else (request.key_id, request.session_id)

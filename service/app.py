@@ -13,10 +13,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from service import __version__, openai_routes, replay_routes, routes, session_routes
+from service import __version__, estimate_routes, openai_routes, replay_routes, routes, session_routes
 from service.context import Service
 from service.cors import CrossOrigin
 from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
+from service.guard import Guard
 from service.middleware import Door, request_id_of
 from service.request_log import note_of
 from service.routes import json_response
@@ -30,11 +31,12 @@ def create_app(service: Service) -> FastAPI:
     """An application that serves `service`; it starts and stops nothing."""
     app = FastAPI(title="Tane", version=__version__, redirect_slashes=False)
     app.state.service = service
-    routers = (routes.router, session_routes.router, replay_routes.router, openai_routes.router)
+    routers = (routes.router, session_routes.router, replay_routes.router, estimate_routes.router, openai_routes.router)
     for router in routers:
         app.include_router(router)
     methods = _methods_by_path(route for router in routers for route in router.routes)
     app.state.methods = methods
+    app.add_middleware(Guard, keys=service.keys, metrics_port=service.settings.metrics_port)
     app.add_middleware(Door, metrics=service.metrics, routes=frozenset(methods))
     if service.settings.cors_origin:
         app.add_middleware(CrossOrigin, origins=service.settings.cors_origin)

@@ -5,6 +5,7 @@ the name of a served model, and None the main one.
 Always: a call returns what the server answered or raises TaneError; a stream ends in a `Response` or raises.
 """
 
+import re
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
@@ -34,23 +35,39 @@ __all__ = [
 Answer = TypeVar("Answer")
 DEFAULT_URL = "http://127.0.0.1:8000"
 CONNECT_S = 5.0
+API_KEY = re.compile(r"[!-~]+")
 
 
 def _limits(silence_s: float | None) -> httpx.Timeout:
     return httpx.Timeout(silence_s, connect=CONNECT_S)
 
 
+def _headers(api_key: str | None) -> dict[str, str]:
+    """What every call carries. Raises ValueError, which does not show the key."""
+    if api_key is None:
+        return {}
+    if not API_KEY.fullmatch(api_key):
+        raise ValueError("api_key must be printable ASCII characters without spaces")
+    return {"authorization": f"Bearer {api_key}"}
+
+
 class TaneClient:
-    """Blocking calls. Use it as a context manager, or close() it. `timeout` is seconds of silence."""
+    """Blocking calls. Use it as a context manager, or close() it. `timeout` is seconds of silence.
+
+    `api_key` is sent with every call. Raises ValueError for one that no header can hold.
+    """
 
     def __init__(
         self,
         base_url: str = DEFAULT_URL,
         timeout: float | None = 600.0,
         *,
+        api_key: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._http = httpx.Client(base_url=base_url, timeout=_limits(timeout), transport=transport)
+        self._http = httpx.Client(
+            base_url=base_url, headers=_headers(api_key), timeout=_limits(timeout), transport=transport
+        )
 
     def generate(self, **fields: Unpack[GenerateFields]) -> Response:
         return self._answer(calls.generate(fields))
@@ -112,9 +129,12 @@ class AsyncTaneClient:
         base_url: str = DEFAULT_URL,
         timeout: float | None = 600.0,
         *,
+        api_key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._http = httpx.AsyncClient(base_url=base_url, timeout=_limits(timeout), transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=base_url, headers=_headers(api_key), timeout=_limits(timeout), transport=transport
+        )
 
     async def generate(self, **fields: Unpack[GenerateFields]) -> Response:
         return await self._answer(calls.generate(fields))

@@ -12,8 +12,10 @@ from model.chat import Message
 from model.config import ModelConfig
 from model.decoding.constraint import CompiledConstraint, ConstraintSpec
 from model.loading.checkpoint import GenerationDefaults
+from service.admission import Quote
 from service.engine_info import EngineInfo
 from service.errors import NotFound
+from service.keys import Keys
 from service.metrics import Metrics
 from service.model_report import ModelReport
 from service.request import CommandAnswer, Delta, Failed, Finished, GenerationRequest, SessionCommand
@@ -42,7 +44,10 @@ class Runtime(Protocol):
     def is_live(self) -> bool: ...
 
     def submit(self, request: GenerationRequest) -> Ticket:
-        """Raises InvalidField, SessionBusy, Overloaded or Draining, and then nothing was accepted."""
+        """Raises InvalidField, SessionBusy, RateLimited, Overloaded or Draining, and then nothing was accepted."""
+
+    def quote(self, request: GenerationRequest) -> Quote:
+        """What a request would cost, and whether it would be accepted now."""
 
     async def command(self, command: SessionCommand) -> CommandAnswer: ...
 
@@ -126,6 +131,8 @@ class Service:
     """By name, the main one first."""
     settings: Settings
     metrics: Metrics
+    keys: Keys | None = None
+    """Of those who may call; None: anyone may."""
     started_at: int = field(default_factory=lambda: int(time()))
     """Seconds since 1970."""
 

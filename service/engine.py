@@ -15,8 +15,8 @@ from model.decoding.choice import Ask, Choice
 from model.kv_cache import PagePool
 from service.drafting import Drafting
 from service.logs import told
+from service.namespaces import Namespaces
 from service.plan import Plan
-from service.prefix_tree import PrefixTree
 from service.request import (
     CommandAnswer,
     DeleteSession,
@@ -58,6 +58,8 @@ class EngineLimits:
     page_bytes: int
     session_ttl_s: float
     max_sessions: int
+    key_pages: int | None = None
+    """That one key may hold."""
 
 
 class Engine:
@@ -116,19 +118,20 @@ class Engine:
         return self._scheduler.take_events(), self._scheduler.report(self._clock() - started)
 
     def command(self, command: SessionCommand) -> CommandAnswer:
-        """Carry out one session command."""
+        """Carry out one session command, among the sessions of its key."""
+        sessions = self._namespaces.of(command.key_id).sessions
         if isinstance(command, ListSessions):
-            return CommandAnswer(command.id, self._sessions.describe_all(self._clock()))
-        session = self._sessions.get(command.session_id)
+            return CommandAnswer(command.id, sessions.describe_all(self._clock()))
+        session = sessions.get(command.session_id)
         if session is None:
             return CommandAnswer(command.id, problem="session_not_found")
         match command:
             case DescribeSession():
-                return self._answer(command.id, session)
+                return self._answer(command.id, sessions, session)
             case DeleteSession():
-                return self._delete(command, session)
+                return self._delete(command, sessions, session)
             case ForkSession():
-                return self._fork(command, session)
+                return self._fork(command, sessions, session)
 
     def check_books(self) -> None:
         """Raise BooksError when pages, tokens or sessions do not add up."""
@@ -143,17 +146,16 @@ class Engine:
 
     def _build(self) -> None:
         pool = PagePool(self._limits.page_count)
-        tree = PrefixTree(pool)
-        self._sessions = Sessions(
-            tree,
+        self._namespaces = Namespaces(
+            pool,
             page_bytes=self._limits.page_bytes,
-            ttl_s=self._limits.session_ttl_s,
-            limit=self._limits.max_sessions,
+            session_ttl_s=self._limits.session_ttl_s,
+            max_sessions=self._limits.max_sessions,
+            key_pages=self._limits.key_pages,
         )
         self._scheduler = Scheduler(
             pool,
-            tree,
-            self._sessions,
+            self._namespaces,
             make_transcript=self._make_transcript,
             eos_token_ids=self._eos_token_ids,
             control_token_ids=self._control_token_ids,
@@ -176,22 +178,23 @@ class Engine:
         self._scheduler.observe(plan, now - started)
         self._scheduler.commit(plan, choices, now)
 
-    def _answer(self, command_id: str, session: Session) -> CommandAnswer:
-        return CommandAnswer(command_id, (self._sessions.describe(session, self._clock()),))
+    def _answer(self, command_id: str, sessions: Sessions, session: Session) -> CommandAnswer:
+        return CommandAnswer(command_id, (sessions.describe(session, self._clock()),))
 
-    def _delete(self, command: DeleteSession, session: Session) -> CommandAnswer:
+    def _delete(self, command: DeleteSession, sessions: Sessions, session: Session) -> CommandAnswer:
         if session.busy:
             return CommandAnswer(command.id, problem="session_busy")
-        answer = self._answer(command.id, session)
-        self._sessions.forget(session, "explicit")
+        answer = self._answer(command.id, sessions, session)
+        sessions.forget(session, "explicit")
         return answer
 
-    def _fork(self, command: ForkSession, session: Session) -> CommandAnswer:
+    def _fork(self, command: ForkSession, sessions: Sessions, session: Session) -> CommandAnswer:
         problem: SessionProblem | None = None
         if session.busy:
             problem = "session_busy"
-        elif self._sessions.get(command.new_session_id) is not None:
+        elif sessions.get(command.new_session_id) is not None:
             problem = "session_exists"
         if problem:
             return CommandAnswer(command.id, problem=problem)
-        return self._answer(command.id, self._sessions.fork(session, command.new_session_id, self._clock()))
+        forked = sessions.fork(session, command.new_session_id, self._clock())
+        return self._answer(command.id, sessions, forked)

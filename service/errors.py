@@ -2,6 +2,7 @@
 
 ServiceError
 ├── BadJson            400  the body is not the JSON it claims to be
+├── Unauthorized       401  no key, or one that is not known
 ├── OriginRefused      403  a browser's page of another origin may not call
 ├── NotFound           404  no such route, model or session
 ├── MethodNotAllowed   405
@@ -11,6 +12,7 @@ ServiceError
 ├── BodyTooLarge       413
 ├── UnsupportedMedia   415
 ├── InvalidField       422  a value the caller can mend (400 on /v1)
+├── RateLimited        429  the key has used up what it may; try again later
 ├── Overloaded         503  the queue is full; try again later
 ├── Draining           503  the server is stopping; another may serve
 └── GenerationFailed   504 deadline, 503 engine stopping, 500 engine fault
@@ -51,6 +53,10 @@ class BadJson(ServiceError):
     status, type, code = 400, "invalid_request_error", "invalid_json"
 
 
+class Unauthorized(ServiceError):
+    status, type, code = 401, "authentication_error", "invalid_api_key"
+
+
 class OriginRefused(ServiceError):
     status, type, code = 403, "permission_error", "origin_refused"
 
@@ -85,6 +91,10 @@ class UnsupportedMedia(ServiceError):
 
 class InvalidField(ServiceError):
     status, type, code = 422, "invalid_request_error", "invalid_value"
+
+
+class RateLimited(ServiceError):
+    status, type, code = 429, "rate_limit_error", "rate_limited"
 
 
 class Overloaded(ServiceError):

@@ -35,7 +35,22 @@ from service.startup import build_service
 __all__ = ["Events", "InvalidValue", "Tane", "TaneError"]
 
 OF_A_SERVER = frozenset(
-    {"host", "port", "cors_origin", "max_body_bytes", "drain_s", "keep_alive_s", "log_level", "log_format"}
+    {
+        "host",
+        "port",
+        "keys_file",
+        "insecure",
+        "metrics_port",
+        "key_requests",
+        "key_tokens_per_minute",
+        "key_cache_share",
+        "cors_origin",
+        "max_body_bytes",
+        "drain_s",
+        "keep_alive_s",
+        "log_level",
+        "log_format",
+    }
 )
 """Settings that nothing here would look at."""
 

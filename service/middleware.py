@@ -60,14 +60,14 @@ class Door:
         try:
             if _has_two_lengths(scope):
                 error = BadJson("a request has a length or is chunked, not both", code="ambiguous_length")
-                await _send_error(send_named, error, note, (b"connection", b"close"))
+                await send_error(send_named, error, note, (b"connection", b"close"))
             else:
                 await self._app(scope, receive, send_named)
         except Exception as error:
             note.fault = error
             if status is not None:
                 raise AnswerCut from error
-            await _send_error(send_named, ServiceError(OUR_FAULT), note)
+            await send_error(send_named, ServiceError(OUR_FAULT), note)
         finally:
             route = self._route(scope)
             self._metrics.http(route, status or GONE)
@@ -84,7 +84,8 @@ def _has_two_lengths(scope: Scope) -> bool:
     return {b"content-length", b"transfer-encoding"} <= names
 
 
-async def _send_error(send: Send, error: ServiceError, note: RequestNote, *more_headers: tuple[bytes, bytes]) -> None:
+async def send_error(send: Send, error: ServiceError, note: RequestNote, *more_headers: tuple[bytes, bytes]) -> None:
+    """Answer with the error in the common form."""
     note.error_code = error.code
     body = encode_json(envelope(error, note.request_id))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more_headers]

@@ -7,7 +7,7 @@ descendant; only unreferenced leaves are evicted, the least recently used first;
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -70,12 +70,25 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 class PrefixTree:
     """Kept pages by the tokens they hold."""
 
-    def __init__(self, pool: PagePool) -> None:
+    def __init__(
+        self,
+        pool: PagePool,
+        *,
+        clock: Iterator[int] | None = None,
+        evict_elsewhere: Callable[[], bool] | None = None,
+        most_pages: int | None = None,
+    ) -> None:
+        """Trees that share a pool count uses by one clock; the last resort evicts a page of another one.
+
+        No more than `most_pages` are held, leased ones outside the tree too, while any of them is idle.
+        """
         self.root = Node(None, (), -1)
         self._pool = pool
+        self._most_pages = most_pages
+        self._evict_elsewhere = evict_elsewhere or (lambda: False)
         self._nodes: dict[int, Node] = {}
         self._evictable: list[tuple[int, int, Node]] = []
-        self._clock = count(1)
+        self._clock = clock or count(1)
         self._order = count()
         self._evicted: Counter[EvictionReason] = Counter()
 
@@ -117,10 +130,12 @@ class PrefixTree:
             self._offer(each)
 
     def take_page(self) -> int:
-        """Lease a free page, after evicting the least recently used idle leaf when there is none."""
-        if not self._pool.free:
-            self._evict("capacity")
-        return self._pool.take()
+        """Lease a free page; where there is none, the longest unused idle leaf of this tree goes, or else of any."""
+        if self._most_pages is not None and self._pool.held(self) >= self._most_pages:
+            self.evict("capacity")
+        if not self._pool.free and not self.evict("capacity") and not self._evict_elsewhere():
+            raise BooksError("no page is idle where a promise says that one must be")
+        return self._pool.take(self)
 
     def insert(self, parent: Node, tokens: Tokens, page: int) -> Node:
         """Keep a leased page as a child of `parent`. The caller has looked that there is no such child."""
@@ -166,8 +181,24 @@ class PrefixTree:
 
     def clear(self) -> None:
         """Drop every page that nobody leases."""
-        while self._pool.idle:
-            self._evict("explicit")
+        while self.evict("explicit"):
+            pass
+
+    def evict(self, reason: EvictionReason) -> bool:
+        """Drop the least recently used unreferenced leaf; whether there was one."""
+        if self.oldest_use is None:
+            return False
+        _, _, node = heapq.heappop(self._evictable)
+        self.count_evicted(reason, len(node.tokens))
+        self._remove(node)
+        return True
+
+    @property
+    def oldest_use(self) -> int | None:
+        """When the leaf that goes next was last used; None when all leaves are referenced."""
+        while self._evictable and not self._is_evictable(self._evictable[0]):
+            heapq.heappop(self._evictable)
+        return self._evictable[0][0] if self._evictable else None
 
     def count_evicted(self, reason: EvictionReason, tokens: int) -> None:
         if tokens:
@@ -215,15 +246,6 @@ class PrefixTree:
             and not node.children
             and not self._pool.references(node.page)
         )
-
-    def _evict(self, reason: EvictionReason) -> None:
-        while self._evictable:
-            entry = heapq.heappop(self._evictable)
-            if self._is_evictable(entry):
-                self.count_evicted(reason, len(entry[2].tokens))
-                self._remove(entry[2])
-                return
-        raise BooksError("no page is idle where a promise says that one must be")
 
     def _remove(self, node: Node) -> None:
         parent = node.parent

@@ -4,6 +4,7 @@ Knows nothing of HTTP, text schemas or tensors.
 Always: every accepted request is answered by exactly one `Finished` or `Failed`, after any number of `Delta`s.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -41,6 +42,8 @@ class GenerationRequest:
     """The form of the text, shared with no other request; it can be met within `max_new_tokens`."""
     logits: LogitsOf | None = None
     """Of which positions of the prompt the raw logits are wanted; nothing is generated then."""
+    key_id: str | None = None
+    """Whose sessions and kept pages it uses, and whose limits; None where no keys are asked for."""
 
     @property
     def searches(self) -> bool:
@@ -130,6 +133,16 @@ class Delta:
     tokens: tuple[TokenRecord, ...]
     sent: int
 
+    @classmethod
+    def merged(cls, deltas: Sequence["Delta"]) -> "Delta":
+        """One instead of several of the same index, in order."""
+        last = deltas[-1]
+        if len(deltas) == 1:
+            return last
+        text = "".join(delta.text for delta in deltas)
+        tokens = tuple(token for delta in deltas for token in delta.tokens)
+        return cls(last.request_id, last.index, text, tokens, last.sent)
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -178,21 +191,24 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListSessions:
-    """Answered with every session, oldest use first."""
+    """Answered with every session of the key, oldest use first."""
 
     id: str
+    key_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeSession:
     id: str
     session_id: str
+    key_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteSession:
     id: str
     session_id: str
+    key_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +216,7 @@ class ForkSession:
     id: str
     session_id: str
     new_session_id: str
+    key_id: str | None = None
 
 
 SessionCommand = ListSessions | DescribeSession | DeleteSession | ForkSession

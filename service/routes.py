@@ -5,6 +5,7 @@ Always: a request is accepted or refused before any status line is sent.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -24,7 +25,20 @@ from service.request_log import NotedTicket, note_of
 from service.responses import GenerateAnswer, is_long
 from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, schema
 
-NOT_IN_INFO = {"model", "variant", "draft", "cache_folder", "host", "port", "cors_origin", "engine", "max_queue_tokens"}
+NOT_IN_INFO = {
+    "model",
+    "variant",
+    "draft",
+    "cache_folder",
+    "keys_file",
+    "insecure",
+    "host",
+    "port",
+    "metrics_port",
+    "cors_origin",
+    "engine",
+    "max_queue_tokens",
+}
 """Settings that are paths and addresses, or that `engine` shows as they took effect."""
 BESIDE_THE_MODEL = ("draft", "engine", "reproducibility")
 """What `/info` tells of the main model beside `model`."""
@@ -59,7 +73,7 @@ def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket
     """Accept what a route was asked for, and have its end noted. Raises what `Runtime.submit` raises."""
     note = note_of(request.scope)
     note.model, note.streamed = served.model.name, asked.streams
-    return NotedTicket(served.runtime.submit(asked), note)
+    return NotedTicket(served.runtime.submit(replace(asked, key_id=note.key_id)), note)
 
 
 def documented(*bodies: type[Body]) -> dict[str, Any]:

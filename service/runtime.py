@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from service.admission import Ledger
+from service.admission import Ledger, Quote
 from service.engine import Engine
 from service.errors import Draining, ServiceError
 from service.logs import told
@@ -83,21 +83,12 @@ class Ticket:
                 return self._terminal
             self._news.clear()
             await self._news.wait()
-        return _merge(self._waiting.pop(next(iter(self._waiting))))
+        return Delta.merged(self._waiting.pop(next(iter(self._waiting))))
 
     def cancel(self) -> None:
         """Ask for the end; nothing happens when it has come already."""
         if self._terminal is None:
             self._cancel()
-
-
-def _merge(deltas: list[Delta]) -> Delta:
-    last = deltas[-1]
-    if len(deltas) == 1:
-        return last
-    text = "".join(delta.text for delta in deltas)
-    tokens = tuple(token for delta in deltas for token in delta.tokens)
-    return Delta(last.request_id, last.index, text, tokens, last.sent)
 
 
 class Runtime:
@@ -152,7 +143,7 @@ class Runtime:
         self._thread.start()
 
     def submit(self, request: GenerationRequest) -> Ticket:
-        """Accept a request. Raises InvalidField, SessionBusy, Overloaded or Draining, and then nothing was accepted."""
+        """Accept a request. Raises what `Ledger.admit` raises, or Draining, and then nothing was accepted."""
         if self.draining or not self._is_open:
             raise Draining("the server is stopping", retry_after_s=1)
         self._ledger.admit(request)
@@ -160,6 +151,13 @@ class Runtime:
         self._empty.clear()
         self._inbox.put(Submit(request, self._clock()))
         return ticket
+
+    def quote(self, request: GenerationRequest) -> Quote:
+        """What a request would cost, and whether it would be accepted now."""
+        quote = self._ledger.quote(request)
+        if self.draining or not self._is_open:
+            return replace(quote, refusal=Draining("the server is stopping", retry_after_s=1))
+        return quote
 
     async def command(self, command: SessionCommand) -> CommandAnswer:
         """Carry out a session command between two steps. Raises Draining, and ServiceError for a fault of ours."""
@@ -292,7 +290,7 @@ class Runtime:
             ticket = self._tickets[event.request_id]
             if not isinstance(event, Delta):
                 del self._tickets[event.request_id]
-                self._ledger.settle(event.request_id)
+                self._ledger.settle(event.request_id, event.usage)
             ticket.put(event)
         if not self._tickets:
             self._empty.set()

@@ -1,11 +1,10 @@
 """Which requests run, with which rows and pages; and what becomes of them when their tokens are chosen.
 
 Knows requests, pages, sessions and the times it is given; knows nothing of tensors, HTTP, threads or clocks.
-Always: every submitted request ends in exactly one terminal event; requests are admitted in the order they came;
-what a request was counted for equals the usage of its terminal event.
+Always: every submitted request ends in exactly one terminal event; requests of a key are admitted in the order they
+came, and keys get their turns; what a request was counted for equals the usage of its terminal event.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
@@ -18,12 +17,14 @@ from model.decoding.transcript import Transcript
 from model.kv_cache import BooksError, PagePool, reservation
 from service.beam_answers import begin_search, conclude_search, grow_beams, let_beams_go
 from service.drafting import Drafting
+from service.fair_queue import FairQueue
 from service.lease import Lease
+from service.namespaces import Namespaces
 from service.plan import Plan, PlannedRows, assemble
-from service.prefix_tree import Match, PrefixTree
+from service.prefix_tree import Match
 from service.request import Failed, FailureCode, Finished, GenerationRequest, RequestEvent
 from service.sequence import Active, Sequence, record_of
-from service.sessions import Sessions, Turn, without_session
+from service.sessions import Turn, without_session
 from service.step_budget import StepBudget
 from service.step_report import StepReport
 from service.tally import Tally
@@ -62,8 +63,7 @@ class Scheduler:
     def __init__(
         self,
         pool: PagePool,
-        tree: PrefixTree,
-        sessions: Sessions,
+        namespaces: Namespaces,
         *,
         make_transcript: MakeTranscript,
         eos_token_ids: frozenset[int],
@@ -72,14 +72,13 @@ class Scheduler:
         drafting: Drafting,
     ) -> None:
         self._pool = pool
-        self._tree = tree
-        self._sessions = sessions
+        self._namespaces = namespaces
         self._make_transcript = make_transcript
         self._eos_token_ids = eos_token_ids
         self._exempt_token_ids = eos_token_ids | control_token_ids
         self._budget = budget
         self._drafting = drafting
-        self._queue: deque[Active] = deque()
+        self._queue = FairQueue()
         self._running: list[Active] = []
         self._copies: list[PageCopy] = []
         # Not returned by the methods that make them: a fault in the middle of one must lose none.
@@ -98,10 +97,10 @@ class Scheduler:
 
     def submit(self, request: GenerationRequest, arrived: float) -> None:
         """Queue a request that the door has accepted; its session is busy from here to its terminal event."""
-        active = Active(request, arrived)
+        active = Active(request, arrived, self._namespaces.of(request.key_id))
         self._queue.append(active)
         if request.session_id is not None:
-            active.session = self._sessions.open(request.session_id, arrived)
+            active.session = active.sessions.open(request.session_id, arrived)
 
     def cancel(self, request_id: str, now: float) -> None:
         """End a request before the next step; nothing when it has ended already."""
@@ -112,7 +111,7 @@ class Scheduler:
 
     def expire(self, now: float) -> None:
         """Apply deadlines, and forget sessions past their time to live."""
-        self._sessions.expire(now)
+        self._namespaces.expire(now)
         late = [each for each in self._all() if each.deadline is not None and now >= each.deadline]
         self._fail_all([each for each in late if each.is_prefilling], "deadline_exceeded", now)
         for active in late:
@@ -135,10 +134,9 @@ class Scheduler:
         for active in self._running:
             if active.is_prefilling and left.rows_for(active):
                 rows.append(self._prompt_rows(active, left))
-        while self._queue and left.rows_for(self._queue[0]) and self._admit(self._queue[0], now):
-            active = self._queue.popleft()
-            self._running.append(active)
-            rows.append(self._prompt_rows(active, left))
+        while (head := self._queue.head) is not None and left.rows_for(head) and self._admit(head, now):
+            self._running.append(self._queue.take())
+            rows.append(self._prompt_rows(head, left))
         if not rows:
             return None
         plan = assemble(rows, tuple(self._copies))
@@ -173,7 +171,7 @@ class Scheduler:
         """The step failed: its requests fail, and nothing that it may have half written is kept."""
         self._fail_all(plan.actives, "engine_failed", now)
         # Copies that the step should have made may be missing from pages that were kept before it.
-        self._tree.clear()
+        self._namespaces.clear()
 
     def abort(self, code: FailureCode, now: float) -> None:
         """Answer everything that was accepted, without touching pages: the caller throws them away with this."""
@@ -193,7 +191,7 @@ class Scheduler:
         tally, self.tally = self.tally, Tally()
         return tally.report(
             step_s=step_s,
-            evicted=self._tree.collect_evicted(),
+            evicted=self._namespaces.collect_evicted(),
             running=self.running,
             queued=self.queued,
             pages=(self._pool.free, self._pool.idle, self._pool.leased),
@@ -205,7 +203,7 @@ class Scheduler:
     def check_books(self) -> None:
         """With nothing running: no page is leased or promised, and tokens counted equal tokens answered for."""
         self._pool.check()
-        self._tree.check()
+        self._namespaces.check()
         self._drafting.check(idle=not (self._running or self._queue))
         if self._running or self._queue:
             return
@@ -213,8 +211,8 @@ class Scheduler:
             raise BooksError(f"{self._pool.leased} pages leased and {self._pool.promised} promised while idle")
         if self._counted != self._settled:
             raise BooksError(f"tokens counted {self._counted} are not those answered for {self._settled}")
-        if busy := self._sessions.busy_ids():
-            raise BooksError(f"{len(busy)} sessions are busy while nothing runs")
+        if busy := self._namespaces.busy_count():
+            raise BooksError(f"{busy} sessions are busy while nothing runs")
 
     def _all(self) -> list[Active]:
         return [*self._running, *self._queue]
@@ -228,12 +226,12 @@ class Scheduler:
             len(prompt),
             request.parameters.max_new_tokens,
             request.sequence_count,
-            self._tree.leased_nodes(match.node),
+            active.tree.leased_nodes(match.node),
         )
         if needed > self._pool.available:
             return False
         active.promise = self._pool.promise(needed)
-        lease = Lease(self._pool, self._tree, active.promise, self._copies)
+        lease = Lease(self._pool, active.tree, active.promise, self._copies)
         self._attach(active, lease, match)
         active.sequences = [self._sequence(active, 0, lease)]
         if request.searches:
@@ -244,19 +242,19 @@ class Scheduler:
     def _match(self, active: Active) -> Match:
         """What the tree holds of the prompt without its last token, which always runs."""
         if active.asks_every_row or not active.request.use_cache:
-            return Match(self._tree.root)
-        return self._tree.match(active.request.prompt_ids[:-1])
+            return Match(active.tree.root)
+        return active.tree.match(active.request.prompt_ids[:-1])
 
     def _attach(self, active: Active, lease: Lease, match: Match) -> None:
         request = active.request
         # Asked before the turn, which may drop what the tree holds.
-        is_known = active.asks_every_row and bool(self._tree.match(request.prompt_ids[:-1]).tokens)
+        is_known = active.asks_every_row and bool(active.tree.match(request.prompt_ids[:-1]).tokens)
         if not request.use_cache:
             active.turn = Turn(take_over=False, reason="disabled")
         elif active.session is None:
-            active.turn = without_session(self._tree, match)
+            active.turn = without_session(active.tree, match)
         else:
-            active.turn = self._sessions.turn(active.session, request.prompt_ids, match)
+            active.turn = active.sessions.turn(active.session, request.prompt_ids, match)
         if request.use_cache and is_known:
             active.turn = replace(active.turn, reason="recomputed")
         lease.attach(match, take_over=active.turn.take_over)
@@ -364,11 +362,11 @@ class Scheduler:
         node, computed = lease.node, min(lease.length, lease.node.end)
         lease.release()
         if keep == "none":
-            self._tree.drop_unheld(node, "explicit")
-            node, computed = self._tree.root, 0
+            active.tree.drop_unheld(node, "explicit")
+            node, computed = active.tree.root, 0
         if active.session is not None and active.request.use_cache and sequence.index == 0:
             prompt_tokens = len(active.request.prompt_ids)
-            self._sessions.settle(active.session, sequence.ids, prompt_tokens, computed, node)
+            active.sessions.settle(active.session, sequence.ids, prompt_tokens, computed, node)
 
     def _sequence(self, active: Active, index: int, lease: Lease) -> Sequence:
         request = active.request
@@ -412,7 +410,7 @@ class Scheduler:
         else:
             self._queue.remove(active)
         if active.session is not None:
-            self._sessions.close(active.session, now)
+            active.sessions.close(active.session, now)
         self._count_end(active, outcome, now)
 
     def _count_end(self, active: Active, outcome: str, now: float) -> None:

@@ -17,6 +17,8 @@ from model.decoding.transcript import Transcript
 from model.kv_cache import Promise
 from service.beams import Beam, Beams
 from service.lease import Lease
+from service.namespaces import Namespace
+from service.prefix_tree import PrefixTree
 from service.request import (
     CacheReport,
     Completion,
@@ -28,7 +30,7 @@ from service.request import (
     TokenRecord,
     Usage,
 )
-from service.sessions import Session, Turn
+from service.sessions import Session, Sessions, Turn
 
 
 class Sequence:
@@ -123,6 +125,7 @@ class Active:
 
     request: GenerationRequest
     arrived: float
+    namespace: Namespace
     session: Session | None = None
     promise: Promise | None = None
     sequences: list[Sequence] = field(default_factory=list)
@@ -146,6 +149,16 @@ class Active:
     @property
     def id(self) -> str:
         return self.request.id
+
+    @property
+    def tree(self) -> PrefixTree:
+        """What is kept for its key."""
+        return self.namespace.tree
+
+    @property
+    def sessions(self) -> Sessions:
+        """Those of its key."""
+        return self.namespace.sessions
 
     @property
     def deadline(self) -> float | None:

@@ -6,11 +6,13 @@ seen to be gone and new work is refused with a reason; a second signal ends at o
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -32,8 +34,11 @@ CLOSE_S = 5
 class DrainingServer(uvicorn.Server):
     """Turns the first signal into a drain of every engine and the second into an exit."""
 
-    def __init__(self, config: uvicorn.Config, runtimes: Sequence[Runtime], drain_s: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, runtimes: Sequence[Runtime], drain_s: float, metrics_port: int | None = None
+    ) -> None:
         super().__init__(config)
+        self._metrics_port = metrics_port
         self._runtimes = runtimes
         self._drain_s = drain_s
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -51,8 +56,18 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            await self._listen_for_metrics()
             names = [each.getsockname()[:2] for server in self.servers for each in server.sockets]
             logger.info("ready", extra=told("ready", addresses=[place(host, port) for host, port in names]))
+
+    async def _listen_for_metrics(self) -> None:
+        """Serve the same app on a second port; which port a request came by tells what it may ask."""
+        if self._metrics_port is None:
+            return
+        protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        made = partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_server(made, self.config.host, self._metrics_port))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called inside the signal handler, so it only hands over to the loop."""
@@ -92,13 +107,40 @@ def place(host: str, port: int) -> str:
 
 def address_problem(settings: Settings) -> str | None:
     """Why nothing can listen there, if so; tried without listening, so callers are not kept waiting for the model."""
-    try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, address in found:
-            _try_address(family, address, is_only=len(found) == 1)
-    except OSError as error:
-        return f"cannot listen on {settings.host}:{settings.port}: {error.strerror}"
+    for port in (settings.port, settings.metrics_port):
+        if port is None:
+            continue
+        try:
+            found = _addresses(settings.host, port)
+            for family, address in found:
+                _try_address(family, address, is_only=len(found) == 1)
+        except OSError as error:
+            return f"cannot listen on {settings.host}:{port}: {error.strerror}"
     return None
+
+
+def exposure_problem(settings: Settings) -> str | None:
+    """Why these settings may not be served, if so: other machines could call without a key."""
+    if settings.metrics_port == settings.port:
+        return "--metrics-port must be another port than --port"
+    if settings.keys_file is not None or settings.insecure:
+        return None
+    try:
+        hosts = [address[0] for _, address in _addresses(settings.host, settings.port)]
+    except OSError:
+        return None  # nothing can listen there, which is told with its reason
+    if all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
+        return None
+    return (
+        f"other machines may reach {settings.host}, and no keys are asked for: give --keys-file, "
+        "or --insecure if anyone may call"
+    )
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
+    """Family and address of everything that the name stands for. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [(family, address) for family, _, _, _, address in found]
 
 
 def _try_address(family: int, address: Any, *, is_only: bool) -> None:
@@ -129,7 +171,7 @@ def run_server(service: Service, settings: Settings) -> int:
         server_header=False,
         timeout_graceful_shutdown=CLOSE_S,
     )
-    server = DrainingServer(config, runtimes, settings.drain_s)
+    server = DrainingServer(config, runtimes, settings.drain_s, settings.metrics_port)
     # uvicorn leaves by SystemExit when it cannot listen, and has said why.
     with suppress(SystemExit):
         asyncio.run(server.serve_until_drained())

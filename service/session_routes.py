@@ -1,6 +1,7 @@
 """The routes of sessions: what each model keeps warm under a name.
 
-Knows HTTP; what a session is and may do is known to the engine. Always: a name is one of a single model's sessions.
+Knows HTTP; what a session is and may do is known to the engine.
+Always: a name is one of a single model's sessions, and of those of the key that asks.
 """
 
 import secrets
@@ -11,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from service.context import Served
 from service.errors import InvalidField, NotFound, SessionBusy, SessionExists
+from service.guard import key_id_of
 from service.json_body import parse
 from service.request import CommandAnswer, DeleteSession, DescribeSession, ForkSession, ListSessions, SessionCommand
 from service.routes import body_of, documented, json_response, service_of
@@ -34,20 +36,21 @@ router = APIRouter()
 @router.get("/sessions", openapi_extra=IN_THE_QUERY)
 async def list_sessions(request: Request) -> Response:
     """Every session, longest unused first."""
-    answer = await _command(_named_in_query(request), ListSessions(_command_id()))
+    answer = await _command(_named_in_query(request), ListSessions(_command_id(), key_id_of(request.scope)))
     return json_response({"sessions": [asdict(session) for session in answer.sessions]})
 
 
 @router.get("/sessions/{session_id}", openapi_extra=IN_THE_QUERY)
 async def describe_session(request: Request, session_id: str) -> Response:
     """One session."""
-    return json_response(_only(await _command(_named_in_query(request), DescribeSession(_command_id(), session_id))))
+    command = DescribeSession(_command_id(), session_id, key_id_of(request.scope))
+    return json_response(_only(await _command(_named_in_query(request), command)))
 
 
 @router.delete("/sessions/{session_id}", status_code=204, openapi_extra=IN_THE_QUERY)
 async def delete_session(request: Request, session_id: str) -> Response:
     """Forget a session and what the cache holds of it alone."""
-    await _command(_named_in_query(request), DeleteSession(_command_id(), session_id))
+    await _command(_named_in_query(request), DeleteSession(_command_id(), session_id, key_id_of(request.scope)))
     return Response(status_code=204)
 
 
@@ -56,7 +59,8 @@ async def fork_session(request: Request, session_id: str) -> Response:
     """A second session that stands where the first one stands."""
     body = read(ForkRequest, parse(await body_of(request)))
     served = service_of(request).named(body.model)
-    answer = await _command(served, ForkSession(_command_id(), session_id, body.session_id))
+    command = ForkSession(_command_id(), session_id, body.session_id, key_id_of(request.scope))
+    answer = await _command(served, command)
     return json_response(_only(answer), 201)
 
 

@@ -49,6 +49,8 @@ class Option:
     metavar: str
     repeats: bool = False
     """Whether the flag may be given several times."""
+    is_switch: bool = False
+    """Whether the flag stands without a value."""
 
     @property
     def flag(self) -> str:
@@ -102,6 +104,17 @@ class Settings(BaseModel):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    keys_file: str | None = Field(
+        default=None,
+        description="File of the API keys that callers may present, one a line; blank lines and lines that begin with "
+        "# are skipped. Without it anyone may call.",
+    )
+    insecure: bool = Field(
+        default=False, description="Serve other machines without keys, as --host says, although anyone may call then."
+    )
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65535, description="A second port that serves /metrics alone, and asks for no key."
+    )
     model: str | None = Field(
         default=None,
         description="A GGUF file, a folder, or a name that `tane models` lists or `tane pull` takes; without it the "
@@ -147,10 +160,24 @@ class Settings(BaseModel):
         "cache.",
     )
     max_sessions: int = Field(
-        default=1024, ge=1, description="Most sessions of a model; past it the one longest unused is forgotten."
+        default=1024,
+        ge=1,
+        description="Most sessions of a model and a key; past it the one longest unused is forgotten.",
     )
     session_ttl_s: float = Field(
         default=3600.0, gt=0, description="Seconds after which an unused session is forgotten."
+    )
+    key_requests: int | None = Field(
+        default=None, ge=1, description="Most unfinished requests of a key, over all models; more are refused with 429."
+    )
+    key_tokens_per_minute: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens of prompts and texts that a key may use a minute, over all models; what a request may come "
+        "to use is set aside for it, and more is refused with 429.",
+    )
+    key_cache_share: float | None = Field(
+        default=None, gt=0, le=1, description="Part of a model's cache that a key may hold; more is refused with 429."
     )
     cors_origin: Origins = Field(
         default=(), description="Origin whose pages may call from a browser; may be given several times. *: every one."
@@ -241,6 +268,8 @@ def _option(name: str, field: FieldInfo) -> Option:
     if get_origin(kind) is tuple:
         metavar, allowed = REPEATED[name]
         return Option(name, field.description or "", allowed, field.default, metavar, True)
+    if kind is bool:
+        return Option(name, field.description or "", "true or false", field.default, "", is_switch=True)
     if isinstance(kind, UnionType):
         kind = next(part for part in get_args(kind) if part is not type(None))
     choices = get_args(kind) if get_origin(kind) is Literal else ()
@@ -255,7 +284,8 @@ def _allowed(kind: Any, field: FieldInfo) -> str:
     }
     noun = _NOUNS[kind]
     if "le" in limits:
-        return f"{noun} from {limits['ge']} to {limits['le']}"
+        lower = f"from {limits['ge']}" if "ge" in limits else f"above {limits['gt']} up"
+        return f"{noun} {lower} to {limits['le']}"
     if "ge" in limits:
         return f"{noun} of at least {limits['ge']}"
     return f"{noun} above {limits['gt']}" if "gt" in limits else noun

@@ -31,6 +31,8 @@ from service.draft_loading import FindModel, LoadedDraft, OpenModel, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
+from service.key_limits import KeyLedger, KeyLimits
+from service.keys import read_keys
 from service.metrics import Metrics
 from service.model_report import report_on
 from service.op_sets import ChosenOpSet, choose_op_set
@@ -157,13 +159,16 @@ def _chat_template(source: str | None, tokenizer: Tokenizer, model: str) -> tupl
 
 
 def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:
-    """Everything behind the door; no runtime is started yet. Raises ModelFileError and PullError."""
+    """Everything behind the door; no runtime is started yet. Raises KeysError, ModelFileError and PullError."""
+    keys = None if settings.keys_file is None else read_keys(Path(settings.keys_file))
     metrics = Metrics()
-    served = [_served(settings, loaded, metrics) for loaded in load_all(settings, progress=progress)]
-    return Service({each.model.name: each for each in served}, settings, metrics)
+    limits = KeyLimits(settings.key_requests, settings.key_tokens_per_minute)
+    ledger = KeyLedger(limits, clock=time.monotonic)
+    served = [_served(settings, loaded, metrics, ledger) for loaded in load_all(settings, progress=progress)]
+    return Service({each.model.name: each for each in served}, settings, metrics, keys)
 
 
-def _served(settings: Settings, loaded: Loaded, metrics: Metrics) -> Served:
+def _served(settings: Settings, loaded: Loaded, metrics: Metrics, keys: KeyLedger) -> Served:
     info = loaded.info
     numbers = metrics.of_model(
         loaded.model.name,
@@ -176,8 +181,16 @@ def _served(settings: Settings, loaded: Loaded, metrics: Metrics) -> Served:
         max_queue_tokens=info.max_queue_tokens,
         max_sessions=settings.max_sessions,
         clock=time.monotonic,
+        keys=keys,
+        key_pages=_key_pages(settings, info),
     )
     return Served(Runtime(loaded.engine, ledger, on_report=numbers.observe), info, loaded.model)
+
+
+def _key_pages(settings: Settings, info: EngineInfo) -> int | None:
+    """The pages that one key may hold."""
+    share = settings.key_cache_share
+    return None if share is None else max(1, int(share * info.page_count))
 
 
 def runtimes_of(service: Service) -> list[Runtime]:
@@ -260,7 +273,13 @@ def _engine(
     return Engine(
         runner,
         Sampler(ops, eos_token_ids),
-        EngineLimits(info.page_count, info.page_bytes, settings.session_ttl_s, settings.max_sessions),
+        EngineLimits(
+            info.page_count,
+            info.page_bytes,
+            settings.session_ttl_s,
+            settings.max_sessions,
+            _key_pages(settings, info),
+        ),
         make_transcript=lambda request: Transcript(
             tokenizer, stop=request.parameters.stop, min_new_tokens=request.parameters.min_new_tokens
         ),

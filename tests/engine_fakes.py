@@ -128,14 +128,21 @@ def make_transcript(request: GenerationRequest) -> Transcript:
 
 
 def make_engine(
-    *, page_count: int = 64, clock: HandClock | None = None, session_ttl_s: float = 100.0, max_sessions: int = 8
+    *,
+    page_count: int = 64,
+    clock: HandClock | None = None,
+    session_ttl_s: float = 100.0,
+    max_sessions: int = 8,
+    key_pages: int | None = None,
 ) -> tuple[Engine, PagedModel]:
     """An engine over the scripted model."""
     model = PagedModel(page_count)
     engine = Engine(
         model,
         ScriptedSampler(),
-        EngineLimits(page_count, page_bytes=1000, session_ttl_s=session_ttl_s, max_sessions=max_sessions),
+        EngineLimits(
+            page_count, page_bytes=1000, session_ttl_s=session_ttl_s, max_sessions=max_sessions, key_pages=key_pages
+        ),
         make_transcript=make_transcript,
         eos_token_ids=frozenset({EOS}),
         clock=clock or HandClock(),
@@ -157,6 +164,7 @@ def make_request(
     deadline_s: float | None = None,
     streams: bool = False,
     logprobs: LogprobOptions | None = None,
+    key_id: str | None = None,
 ) -> GenerationRequest:
     """A request that ignores EOS, so that lengths are what the test says."""
     return GenerationRequest(
@@ -170,6 +178,7 @@ def make_request(
         use_cache=use_cache,
         deadline_s=deadline_s,
         streams=streams,
+        key_id=key_id,
     )
 
 

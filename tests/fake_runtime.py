@@ -14,11 +14,13 @@ from model.config import ModelConfig
 from model.decoding.params import TokenLogprob
 from model.loading.checkpoint import GenerationDefaults
 from model.tokenizer import Tokenizer
+from service.admission import Quote
 from service.beside import worker_lock
 from service.constraints import ConstraintCache
 from service.context import Served, ServedModel, Service
 from service.engine_info import EngineInfo
 from service.errors import ServiceError
+from service.keys import Keys
 from service.metrics import Metrics, ModelMetrics
 from service.model_report import ModelReport
 from service.request import (
@@ -157,6 +159,7 @@ class FakeRuntime:
         self.problem: SessionProblem | None = None
         self.requests: list[GenerationRequest] = []
         self.tickets: list[FakeTicket] = []
+        self.quoted: list[GenerationRequest] = []
         self.commands: list[SessionCommand] = []
         self.draining = False
         self.is_ready = True
@@ -180,6 +183,10 @@ class FakeRuntime:
         self.requests.append(request)
         self.tickets.append(FakeTicket(request.id, self.script(request)))
         return self.tickets[-1]
+
+    def quote(self, request: GenerationRequest) -> Quote:
+        self.quoted.append(request)
+        return Quote(64, 1.5, self.refusal)
 
     async def command(self, command: SessionCommand) -> CommandAnswer:
         self.commands.append(command)
@@ -245,8 +252,9 @@ def make_service(
     engine_info: EngineInfo = ENGINE_INFO,
     settings: Settings | None = None,
     variants: Sequence[Served] = (),
+    keys: Keys | None = None,
 ) -> Service:
     """A service of one model, and of variants beside it."""
     served = [Served(runtime or FakeRuntime(), engine_info, model), *variants]
     metrics, _ = make_metrics(*(each.model.name for each in served))
-    return Service({each.model.name: each for each in served}, settings or Settings(), metrics)
+    return Service({each.model.name: each for each in served}, settings or Settings(), metrics, keys)

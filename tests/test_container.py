@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from service.server import exposure_problem
 from service.settings import Settings
 from tests.container.dockerfile import pairs, read_stages
 from tests.serving import serving
@@ -112,6 +113,15 @@ def test_it_is_stopped_by_the_signal_that_drains() -> None:
 
 def test_it_listens_on_every_address_inside() -> None:
     assert "0.0.0.0" == environment()["TANE_HOST"]
+
+
+def test_it_serves_no_one_without_keys() -> None:
+    assert exposure_problem(Settings.load(environment(), {})) is not None
+
+
+@pytest.mark.parametrize("given", [{"TANE_KEYS_FILE": "/run/secrets/keys"}, {"TANE_INSECURE": "1"}], ids=str)
+def test_keys_or_consent_are_given_as_a_variable(given: dict[str, str]) -> None:
+    assert exposure_problem(Settings.load(environment() | given, {})) is None
 
 
 def test_the_port_exposed_is_the_port_served() -> None:

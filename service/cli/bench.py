@@ -9,7 +9,7 @@ import click
 
 from service.cli import bench_options
 from service.cli.console import Failure, count_bar, results, write_json
-from service.cli.options import address
+from service.cli.options import address, api_key_text
 from service.cli.plotting import plot_option
 
 SEED_BITS = 32
@@ -21,7 +21,7 @@ SEED_BITS = 32
 @click.option(
     "--api-key",
     envvar="TANE_API_KEY",
-    callback=bench_options.key,
+    callback=api_key_text,
     metavar="KEY",
     help="Key of the server, better given as TANE_API_KEY; with --compare, of the first server alone.",
 )

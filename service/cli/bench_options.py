@@ -93,13 +93,6 @@ def named_addresses(context: click.Context, parameter: click.Parameter, values: 
     return named
 
 
-def key(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """A click callback: what a header can hold, or none given."""
-    if value is not None and not (value and all("!" <= character <= "~" for character in value)):
-        raise click.BadParameter("must be visible ASCII characters without spaces")
-    return value or None
-
-
 def load_options(command: Command) -> Command:
     """Add what decides which requests are made and when. They arrive as `plan_of` takes them."""
     for option in reversed(_LOAD_OPTIONS):

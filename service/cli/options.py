@@ -47,6 +47,8 @@ def refuse_without_effect(names: Iterable[str], reason: str) -> None:
 
 
 def _click_option(option: Option) -> Callable[[Command], Command]:
+    if option.is_switch:
+        return click.option(option.flag, option.name, is_flag=True, default=None, help=option.description)
     default = "" if option.default in (None, ()) else f"  [default: {option.default}]"
     return click.option(
         option.flag, option.name, metavar=option.metavar, multiple=option.repeats, help=option.description + default
@@ -67,6 +69,13 @@ def address(context: click.Context, parameter: click.Parameter, value: str | Non
     if not is_address:
         raise click.BadParameter("must be an address such as http://127.0.0.1:8000, without a user's name")
     return value
+
+
+def api_key_text(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A click callback: what a header can hold, or none given."""
+    if value is not None and not (value and all("!" <= character <= "~" for character in value)):
+        raise click.BadParameter("must be visible ASCII characters without spaces")
+    return value or None
 
 
 def integer_list(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import click
 
 from service.cli.console import Unusable, count_bar, for_terminal, loading_bar, write_json
 from service.cli.loading import model_errors, read_settings
-from service.cli.options import address, settings_options
+from service.cli.options import address, api_key_text, refuse_without_effect, settings_options
 from service.cli.records import Line, read_records
 from service.errors import ServiceError
 
@@ -62,10 +62,24 @@ class Outcome:
 @click.command()
 @click.argument("file")
 @click.option("--url", callback=address, metavar="URL", help="Ask this server instead of loading the model here.")
+@click.option(
+    "--api-key",
+    envvar="TANE_API_KEY",
+    callback=api_key_text,
+    metavar="KEY",
+    help="Key of the server of --url, better given as TANE_API_KEY.",
+)
 @settings_options("model", "engine", "threads")
 @click.option("--json", "as_json", is_flag=True, help="Print a list with what POST /replay answers for each record.")
 def replay(
-    *, file: str, url: str | None, model: str | None, engine: str | None, threads: str | None, as_json: bool
+    *,
+    file: str,
+    url: str | None,
+    api_key: str | None,
+    model: str | None,
+    engine: str | None,
+    threads: str | None,
+    as_json: bool,
 ) -> None:
     """Run the records of FILE again and compare the answers.
 
@@ -81,8 +95,10 @@ def replay(
     flags = {"model": model, "engine": engine, "threads": threads}
     if url is not None and any(value is not None for value in flags.values()):
         raise click.UsageError("--url asks a server, which has its own --model, --engine and --threads")
+    if url is None:
+        refuse_without_effect(["api_key"], "no server is asked without --url")
     lines = read_records(file)
-    with _local(flags) if url is None else _server(url) as run:
+    with _local(flags) if url is None else _server(url, api_key) as run:
         outcomes = run_all(lines, run)
     if as_json:
         write_json([outcome.as_json() for outcome in outcomes])
@@ -153,10 +169,10 @@ def _told(error: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _server(url: str) -> "Iterator[Run]":
+def _server(url: str, api_key: str | None) -> "Iterator[Run]":
     from service.client import TaneClient, TaneError
 
-    with TaneClient(url) as client:
+    with TaneClient(url, api_key=api_key) as client:
         try:
             client.info()
         except TaneError as error:  # what answers in any way is asked: each record is told what it says

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from service import __version__
-from service.cli.console import Failure, Told, harmless, loading_bar, messages
+from service.cli.console import Failure, Told, Unusable, harmless, loading_bar, messages
 from service.cli.loading import model_errors, read_settings
 from service.cli.options import settings_options
 from service.logs import configure_logging, form_for, told
@@ -37,7 +37,7 @@ def serve(**flags: Any) -> None:
     \b
     Examples:
       tane serve
-      tane serve --host 0.0.0.0 --port 9000 --threads 4
+      tane serve --host 0.0.0.0 --port 9000 --keys-file keys.txt --metrics-port 9100
       tane serve --variant small=./small-gptq-4bit --variant half=./half.gguf --draft small
       TANE_MODEL=./other.gguf tane serve
     """
@@ -65,13 +65,19 @@ def serve(**flags: Any) -> None:
 
 def _loaded(settings: "Settings") -> "Service":
     """What is to be served. Raises Failure and Unusable."""
-    from service.server import address_problem
+    from service.keys import KeysError
+    from service.server import address_problem, exposure_problem
     from service.startup import build_service
 
+    if problem := exposure_problem(settings):
+        raise Unusable(problem)
     if problem := address_problem(settings):
         raise Failure(problem)
-    with model_errors(), loading_bar("loading the model") as progress:
-        return build_service(settings, progress=progress)
+    try:
+        with model_errors(), loading_bar("loading the model") as progress:
+            return build_service(settings, progress=progress)
+    except KeysError as error:
+        raise Unusable(str(error)) from error
 
 
 def _tell_of(service: "Service") -> None:
@@ -110,7 +116,8 @@ def banner(service: "Service", settings: "Settings") -> list[str]:
         f"address {address or 'a free port, named below'}",
     ]
     if address:
-        lines.append(f"try     curl {address}/generate -H 'content-type: application/json' -d '{EXAMPLE}'")
+        key = "" if service.keys is None else '-H "authorization: Bearer $TANE_API_KEY" '
+        lines.append(f"try     curl {address}/generate {key}-H 'content-type: application/json' -d '{EXAMPLE}'")
     return lines
 
 

@@ -11,11 +11,12 @@ from service import __version__
 from service.settings import Settings
 from tests.container.dockerfile import read_stages
 from tests.deploy.files import COMPOSE
+from tests.source_files import ROOT
 
 
 def with_defaults(text: str) -> str:
     """The text as it is where no variable is set."""
-    return re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text)
+    return re.sub(r"\$\{\w+:-([\w./]+)\}", r"\1", text)
 
 
 @cache
@@ -106,6 +107,24 @@ def test_every_variable_is_an_option_of_the_server() -> None:
     given = services()["tane"]["environment"]
 
     assert 1 << 30 == Settings.load({name: str(value) for name, value in given.items()}, {}).kv_cache_bytes
+
+
+def test_the_server_asks_for_the_keys_that_are_mounted_as_a_secret() -> None:
+    secrets = composition().to_dict()["secrets"]
+    service = services()["tane"]
+
+    assert {"keys": "./keys.txt"} == {name: each["file"] for name, each in secrets.items()}
+    assert [f"/run/secrets/{name}" for name in secrets] == [service["environment"]["TANE_KEYS_FILE"]]
+
+
+def test_the_keys_are_kept_out_of_the_repository() -> None:
+    assert "/deploy/keys.txt" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_port_for_metrics_is_not_published() -> None:
+    service = services()["tane"]
+
+    assert not any(service["environment"]["TANE_METRICS_PORT"] in str(port) for port in service["ports"])
 
 
 def test_running_requests_have_time_to_finish() -> None:

@@ -87,8 +87,7 @@ def test_an_alert_keeps_the_labels_that_its_text_names(rule: dict[str, Any]) -> 
 def test_it_reads_the_service_that_is_composed() -> None:
     config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text(encoding="utf-8"))
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
-    services = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
+    tane = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]["tane"]
 
-    assert ["tane:8000"] == targets["tane"]
-    assert "tane" in services
+    assert [f"tane:{tane['environment']['TANE_METRICS_PORT']}"] == targets["tane"]
     assert ["alerts.yml"] == config["rule_files"]

@@ -97,3 +97,18 @@ def test_pages_hold_32_positions(positions: int, pages: int) -> None:
 
 def test_a_reservation_counts_a_tail_copy_for_every_row() -> None:
     assert reservation(prompt_tokens=65, max_new_tokens=33, rows=2, shared=1) == 3 - 1 + 2 * (2 + 1)
+
+
+def test_a_page_is_held_by_whom_it_was_taken_for_until_it_is_free() -> None:
+    pool = PagePool(4)
+    kept, passing = pool.take("a"), pool.take("a")
+    pool.take("b")
+    pool.keep(kept)
+    for page in (kept, passing):
+        pool.release(page)
+    assert (1, 1) == (pool.held("a"), pool.held("b"))
+
+    pool.forget(kept)
+
+    assert (0, 1) == (pool.held("a"), pool.held("b"))
+    pool.check()

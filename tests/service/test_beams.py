@@ -206,7 +206,7 @@ def test_generated_pages_enter_the_tree_only_at_the_end() -> None:
     engine.submit(beam_request(PROMPT, width=4, max_new_tokens=70, ignore_eos=True), 0.0)
     for _ in range(60):
         engine.step()
-    nodes = len(engine._scheduler._tree._nodes)
+    nodes = len(engine._namespaces.of(None).tree._nodes)
 
     assert len(PROMPT) // 32 == nodes
 

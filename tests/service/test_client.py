@@ -65,6 +65,7 @@ class FakeServer:
     headers: dict[str, str] = field(default_factory=dict)
     pieces: list[bytes] = field(default_factory=list)
     seen: list[tuple[str, str, Any]] = field(default_factory=list)
+    authorizations: list[bytes | None] = field(default_factory=list)
     waits: bool = False
     """Whether it sends no more, but holds the connection until the client leaves."""
     left: threading.Event = field(default_factory=threading.Event)
@@ -79,6 +80,7 @@ class FakeServer:
             body += message["body"]
             if not message["more_body"]:
                 break
+        self.authorizations.append(dict(scope["headers"]).get(b"authorization"))
         self.seen.append((scope["method"], scope["raw_path"].decode(), json.loads(body) if body else None))
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})

@@ -21,6 +21,7 @@ from service.request import (
 from tests.engine_fakes import NAN, HandClock, expected_ids, ids_of, make_engine, make_request
 
 PAGES = 24
+KEY_IDS = st.sampled_from((None, None, "a"))
 SESSIONS = ("a", "b", "c", "d")
 LENGTHS = st.sampled_from((1, 2, 31, 32, 33, 63, 64, 65, 96, 100, 150))
 
@@ -36,7 +37,7 @@ class EngineLife(RuleBasedStateMachine):
         self.terminals: dict[str, Finished | Failed] = {}
         self.texts: dict[tuple[str, int], str] = {}
         self.histories: list[tuple[int, ...]] = [tuple(range(2, 30)) * 6]
-        self.busy: dict[str, str] = {}
+        self.busy: dict[tuple[str | None, str], str] = {}
         self.reported = [0, 0]
 
     @rule(
@@ -46,6 +47,7 @@ class EngineLife(RuleBasedStateMachine):
         new=st.just(1) | st.integers(1, 70),
         samples=st.sampled_from((1, 1, 1, 2, 3)),
         session=st.sampled_from((None, *SESSIONS)),
+        key_id=KEY_IDS,
         use_cache=st.sampled_from((True, True, True, False)),
         deadline=st.sampled_from((None, None, None, 3.0)),
         seed=st.integers(0, 3),
@@ -55,7 +57,7 @@ class EngineLife(RuleBasedStateMachine):
         prompt = (*self.histories[history % len(self.histories)][:length], *suffix, *([NAN] if poisoned else []))
         session = given["session"]
         pages = reservation(len(prompt), given["new"], given["samples"])
-        if not prompt or pages > PAGES or session in self.busy:
+        if not prompt or pages > PAGES or (given["key_id"], session) in self.busy:
             return
         request = make_request(
             prompt,
@@ -63,6 +65,7 @@ class EngineLife(RuleBasedStateMachine):
             max_new_tokens=given["new"],
             sample_count=given["samples"],
             session_id=session,
+            key_id=given["key_id"],
             use_cache=given["use_cache"],
             deadline_s=given["deadline"],
             seed=given["seed"],
@@ -70,7 +73,7 @@ class EngineLife(RuleBasedStateMachine):
         )
         self.requests[request.id] = request
         if session:
-            self.busy[session] = request.id
+            self.busy[given["key_id"], session] = request.id
         self.engine.submit(request, self.clock())
 
     @rule(
@@ -79,6 +82,7 @@ class EngineLife(RuleBasedStateMachine):
         suffix=st.just([]) | st.lists(st.integers(2, 38), max_size=3),
         new=st.just(1) | st.integers(1, 40),
         session=st.sampled_from((None, *SESSIONS)),
+        key_id=KEY_IDS,
     )
     def whole_turn(self, **given: Any) -> None:
         """A request that meets nothing: most of what sessions keep comes from these."""
@@ -111,16 +115,16 @@ class EngineLife(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
 
-    @rule(session=st.sampled_from(SESSIONS), child=st.sampled_from(SESSIONS))
-    def fork(self, session: str, child: str) -> None:
-        self.refused_only_when_busy(self.engine.command(ForkSession("f", session, child)), session)
+    @rule(session=st.sampled_from(SESSIONS), child=st.sampled_from(SESSIONS), key_id=KEY_IDS)
+    def fork(self, session: str, child: str, key_id: str | None) -> None:
+        self.refused_only_when_busy(self.engine.command(ForkSession("f", session, child, key_id)), key_id, session)
 
-    @rule(session=st.sampled_from(SESSIONS))
-    def delete(self, session: str) -> None:
-        self.refused_only_when_busy(self.engine.command(DeleteSession("d", session)), session)
+    @rule(session=st.sampled_from(SESSIONS), key_id=KEY_IDS)
+    def delete(self, session: str, key_id: str | None) -> None:
+        self.refused_only_when_busy(self.engine.command(DeleteSession("d", session, key_id)), key_id, session)
 
-    def refused_only_when_busy(self, answer: CommandAnswer, session: str) -> None:
-        assert (answer.problem == "session_busy") == (session in self.busy)
+    def refused_only_when_busy(self, answer: CommandAnswer, key_id: str | None, session: str) -> None:
+        assert (answer.problem == "session_busy") == ((key_id, session) in self.busy)
 
     def receive(self, events: list[RequestEvent]) -> None:
         for event in events:
@@ -157,7 +161,8 @@ class EngineLife(RuleBasedStateMachine):
             self.step(1)
         self.engine.check_books()
         assert self.requests.keys() == self.terminals.keys()
-        assert not any(info.busy for info in self.engine.command(ListSessions("l")).sessions)
+        for key_id in (None, "a"):
+            assert not any(info.busy for info in self.engine.command(ListSessions("l", key_id)).sessions)
         usages = [terminal.usage for terminal in self.terminals.values()]
         assert self.reported == [sum(u.prompt_tokens for u in usages), sum(u.generated_tokens for u in usages)]
 

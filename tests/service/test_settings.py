@@ -151,3 +151,17 @@ def test_this_process_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TANE_PORT", "9000")
 
     assert 9000 == Settings.from_environment({}).port
+
+
+@pytest.mark.parametrize("value", ["0", "1.5", "-1", "all"])
+def test_a_share_of_the_cache_is_a_part_of_it(value: str) -> None:
+    assert ("--key-cache-share must be a number above 0 up to 1",) == problems_of({}, key_cache_share=value)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False), ("false", False)])
+def test_a_switch_is_true_or_false_in_the_environment(value: str, expected: bool) -> None:
+    assert expected is Settings.load({"TANE_INSECURE": value}, {}).insecure
+
+
+def test_what_is_neither_true_nor_false_is_refused() -> None:
+    assert ("TANE_INSECURE must be true or false",) == problems_of({"TANE_INSECURE": "perhaps"})

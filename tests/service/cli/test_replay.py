@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from service.app import create_app
 from service.cli.main import main
+from service.keys import Keys
 from tests.fake_runtime import MODEL, FakeRuntime, Script, failing, make_service, plain
 from tests.service.cli.fake_generator import FakeGenerator
 from tests.serving import serving
@@ -157,6 +158,20 @@ def test_a_server_is_asked_without_loading_a_model(file: Path, server: tuple[Fak
     invoke("replay", str(file), "--url", server[1])
 
     assert FakeGenerator.settings is None
+
+
+def test_a_server_that_asks_for_a_key_gets_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANE_API_KEY", "secret")
+    with serving(create_app(make_service(FakeRuntime(SUNRISE), keys=Keys([b"secret"])))) as url:
+        result = invoke("replay", str(file), "--url", url)
+
+    assert 0 == result.exit_code
+
+
+def test_a_key_without_a_server_is_refused(file: Path) -> None:
+    result = invoke("replay", str(file), "--api-key", "secret")
+
+    assert "leave out --api-key, which would change nothing: no server is asked without --url" in result.stderr
 
 
 @pytest.mark.parametrize("option", [("--model", "m.gguf"), ("--engine", "torch"), ("--threads", "2")])

@@ -11,6 +11,7 @@ from model.loading.wheels import PullError
 from service.cli.main import main
 from service.cli.serve import address_of
 from service.context import Served, Service
+from service.keys import Keys, KeysError
 from service.logs import event_of, fields_of
 from service.model_report import ModelReport
 from service.settings import Settings
@@ -26,11 +27,12 @@ class FakeServer:
         self.exit_code = 0
         self.address_problem: str | None = None
         self.variants: list[Served] = []
+        self.keys: Keys | None = None
 
     def build_service(self, settings: Settings, *, progress: Any) -> Service:
         if self.failure is not None:
             raise self.failure
-        return make_service(settings=settings, variants=self.variants)
+        return make_service(settings=settings, variants=self.variants, keys=self.keys)
 
     def configure_logging(self, level: str, form: str, stream: Any) -> None:
         """As for people, so that lines of the log are not among what is printed."""
@@ -66,7 +68,7 @@ def test_every_setting_is_an_option_with_its_default_and_its_meaning(name: str) 
 
     assert option.flag in printed
     assert option.description in printed
-    if option.default not in (None, ()):
+    if not option.is_switch and option.default not in (None, ()):
         assert f"[default: {option.default}]" in printed
 
 
@@ -205,3 +207,33 @@ def test_an_interruption_while_loading_ends_quietly(server: FakeServer, monkeypa
     result = serve()
 
     assert (130, "") == (result.exit_code, result.output)
+
+
+def test_other_machines_are_not_served_without_keys(server: FakeServer) -> None:
+    result = serve("--host", "0.0.0.0")
+
+    assert 2 == result.exit_code
+    assert "give --keys-file, or --insecure if anyone may call" in result.stderr
+    assert server.settings is None
+
+
+def test_a_switch_stands_without_a_value(server: FakeServer) -> None:
+    serve("--host", "0.0.0.0", "--insecure")
+
+    assert server.settings is not None
+    assert server.settings.insecure is True
+
+
+def test_a_file_of_keys_that_cannot_be_used_ends_the_command_in_a_line(server: FakeServer) -> None:
+    server.failure = KeysError("keys:2: a key is 1 to 512 printable ASCII characters without spaces")
+
+    result = serve("--keys-file", "keys")
+
+    assert 2 == result.exit_code
+    assert "Error: keys:2: a key is 1 to 512 printable ASCII characters without spaces" in result.stderr
+
+
+def test_the_line_to_try_names_the_variable_of_the_key(server: FakeServer) -> None:
+    server.keys = Keys([b"secret"])
+
+    assert '-H "authorization: Bearer $TANE_API_KEY"' in serve("--port", "9000").stderr.splitlines()[4]

@@ -1,0 +1,79 @@
+"""Who may come in: a key is asked for on every path that is not open, known or not.
+
+Plain ASGI, inside the layer that names and logs requests. Knows paths and headers; knows no bodies and no engine.
+Always: what is not listed here as open is closed; a request that passes carries the id of its key, never the key.
+"""
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from service.errors import NotFound, ServiceError, Unauthorized
+from service.keys import Keys
+from service.middleware import App, Receive, Scope, Send, send_error
+from service.request_log import note_of
+
+OPEN_PATHS = frozenset({"/livez", "/readyz"})
+"""What anyone may ask: whether the server lives and takes requests."""
+METRICS_PATH = "/metrics"
+SCHEME = b"bearer "
+
+
+class Guard:
+    """Lets a request through, or answers it with 401; on the port for metrics nothing else is served."""
+
+    def __init__(self, app: App, keys: Keys | None, metrics_port: int | None) -> None:
+        """Without keys everyone may do everything on the main port."""
+        self._app = app
+        self._keys = keys
+        self._metrics_port = metrics_port
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            note_of(scope).key_id = self._key_id(scope)
+        except Unauthorized as error:
+            challenge = (b"www-authenticate", challenge_of(error))
+            await send_error(send, error, note_of(scope), challenge)
+        except ServiceError as error:
+            await send_error(send, error, note_of(scope))
+        else:
+            await self._app(scope, receive, send)
+
+    def _key_id(self, scope: Scope) -> str | None:
+        """The id of the key that came with the request; None where none is needed. Raises Unauthorized and NotFound."""
+        if self._came_for_metrics(scope):
+            if scope["path"] != METRICS_PATH:
+                raise NotFound("this port serves /metrics alone")
+            return None
+        if self._keys is None or scope["path"] in OPEN_PATHS:
+            return None
+        key_id = self._keys.id_of(_key_in(scope))
+        if key_id is None:
+            raise Unauthorized("the key is not known", code="invalid_api_key")
+        return key_id
+
+    def _came_for_metrics(self, scope: Scope) -> bool:
+        """Judged by the port that took the connection, which no header can change."""
+        server = scope.get("server")
+        return self._metrics_port is not None and server is not None and server[1] == self._metrics_port
+
+
+def challenge_of(error: Unauthorized) -> bytes:
+    """What `WWW-Authenticate` says (RFC 6750, section 3)."""
+    return b'Bearer realm="tane"' + (b', error="invalid_token"' if error.code == "invalid_api_key" else b"")
+
+
+def key_id_of(scope: MutableMapping[str, Any]) -> str | None:
+    """The id of the key with which this request was let in."""
+    return note_of(scope).key_id
+
+
+def _key_in(scope: Scope) -> bytes:
+    """The key of the only `Authorization: Bearer`. Raises Unauthorized."""
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(given) != 1 or given[0][: len(SCHEME)].lower() != SCHEME:
+        raise Unauthorized("a key is needed, in one header: Authorization: Bearer KEY", code="missing_api_key")
+    key: bytes = given[0][len(SCHEME) :].strip(b" ")
+    return key

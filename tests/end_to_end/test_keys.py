@@ -1,0 +1,69 @@
+"""Keys on a real server: who is let in, whose cache it is, and what a key may use."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.client import TaneClient, TaneError
+from service.keys import KeysError
+from service.settings import Settings
+from service.startup import build_service
+from tests.live import Live, live_server
+from tests.tiny_model import write_tiny_gguf
+
+ALICE, BOB = "alice-key", "bob-key"
+PROMPT = list(range(3, 60))
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp("keys")
+    model = write_tiny_gguf(folder / "tiny.gguf", format="Q4_1")
+    keys = folder / "keys"
+    keys.write_text(f"# ours\n{ALICE}\n\n{BOB}\n", encoding="utf-8")
+    settings = {"model": model, "kv_cache_bytes": 1 << 20, "keys_file": keys, "key_tokens_per_minute": 600}
+    with live_server(Settings.load({}, {name: str(value) for name, value in settings.items()})) as running:
+        yield running
+
+
+def test_keys_keep_apart_what_they_send(live: Live) -> None:
+    with TaneClient(live.url, api_key=ALICE) as alice, TaneClient(live.url, api_key=BOB) as bob:
+        answers = [
+            client.generate(prompt_tokens=PROMPT, max_new_tokens=4, seed=1, session_id="s")
+            for client in (alice, bob, alice, bob)
+        ]
+        alice.delete_session("s")
+        sessions = [[each.id for each in client.sessions()] for client in (alice, bob)]
+
+    assert [0, 0, 56, 56] == [answer.cache.reused_tokens for answer in answers]
+    assert 1 == len({answer.text for answer in answers})
+    assert [[], ["s"]] == sessions
+
+
+def test_without_a_key_nothing_is_generated(live: Live) -> None:
+    with TaneClient(live.url) as stranger, pytest.raises(TaneError) as refused:
+        stranger.generate(prompt_tokens=PROMPT, max_new_tokens=4)
+
+    assert (401, "missing_api_key") == (refused.value.status, refused.value.code)
+
+
+def test_a_key_that_used_its_minute_waits_and_another_does_not(live: Live) -> None:
+    body = {"prompt_tokens": PROMPT, "max_new_tokens": 60, "ignore_eos": True}
+    headers = {"authorization": f"Bearer {ALICE}"}
+    answers = [httpx.post(f"{live.url}/generate", json=body, headers=headers) for _ in range(6)]
+    with TaneClient(live.url, api_key=BOB) as bob:
+        bob.generate(prompt_tokens=PROMPT, max_new_tokens=4)
+
+    assert {200, 429} == {answer.status_code for answer in answers}
+    assert 429 == answers[-1].status_code
+    assert 1 <= int(answers[-1].headers["retry-after"]) < 60
+    assert "tokens_per_minute_exceeded" == answers[-1].json()["error"]["code"]
+
+
+def test_the_file_of_keys_is_judged_before_the_model_is_looked_for(tmp_path: Path) -> None:
+    settings = Settings(model=str(tmp_path / "nowhere.gguf"), keys_file=str(tmp_path / "nowhere"))
+
+    with pytest.raises(KeysError):
+        build_service(settings)
