@@ -44,12 +44,12 @@ class Ledger:
 
     def admit(self, request: GenerationRequest) -> None:
         """Enter a request. Raises InvalidField, SessionBusy or Overloaded, and then nothing is entered."""
-        pages = reservation(len(request.prompt_ids), request.parameters.max_new_tokens, request.sequence_count)
+        pages = reservation(request.read_tokens, request.tokens_left, request.sequence_count)
         if pages > self._page_count:
             raise InvalidField(
                 f"the request needs {pages * PAGE_SIZE} cache positions "
-                f"({len(request.prompt_ids)} prompt tokens and {request.sequence_count} times "
-                f"{request.parameters.max_new_tokens} new ones); the cache holds {self._page_count * PAGE_SIZE}",
+                f"({request.read_tokens} prompt tokens and {request.sequence_count} times "
+                f"{request.tokens_left} new ones); the cache holds {self._page_count * PAGE_SIZE}",
                 code="exceeds_cache",
                 param="max_new_tokens" if request.parameters.max_new_tokens else "prompt",
                 allowed={"max_cache_positions": self._page_count * PAGE_SIZE},

@@ -262,7 +262,10 @@ def _engine(
         Sampler(ops, eos_token_ids),
         EngineLimits(info.page_count, info.page_bytes, settings.session_ttl_s, settings.max_sessions),
         make_transcript=lambda request: Transcript(
-            tokenizer, stop=request.parameters.stop, min_new_tokens=request.parameters.min_new_tokens
+            tokenizer,
+            stop=request.parameters.stop,
+            min_new_tokens=request.parameters.min_new_tokens,
+            known_tokens=len(request.resumed_ids),
         ),
         eos_token_ids=eos_token_ids,
         control_token_ids=tokenizer.control_token_ids,
