@@ -103,3 +103,13 @@ def joined(events: list[dict[str, Any]]) -> dict[int, tuple[str, list[int]]]:
         text, ids = texts.get(event["index"], ("", []))
         texts[event["index"]] = text + event["text"], ids + event["token_ids"]
     return texts
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_ids_of_another_answer_are_refused_before_any_text(stream: bool, urls: list[str]) -> None:
+    """Where it is asked how likely they were in the draw that made them."""
+    sampled = {"temperature": 0.8, "top_k": 2, "logprobs": {"of": "sampled"}, "resume": {"token_ids": [40, 41, 42]}}
+
+    answer = httpx.post(f"{urls[0]}/generate", json={"prompt": PROMPT, "seed": 3, **sampled, "stream": stream})
+
+    assert (422, "resume_mismatch") == (answer.status_code, answer.json()["error"]["code"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from model.decoding.constraint import ConstraintCompiler, ConstraintSpec
-from model.decoding.params import DecodingParameters, LogprobOptions, Penalties
+from model.decoding.params import DecodingParameters, LogprobOptions, Penalties, Speculation
 from model.tokenizer import Tokenizer
 from service.request import Delta, Failed, Finished, GenerationRequest, TokenRecord, Usage
 from tests.bits.laboratory import Laboratory
@@ -57,7 +57,7 @@ class Seen:
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     model = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=512), format="Q8_0")
-    return Laboratory(model, threads=1)
+    return Laboratory(model, draft=str(model), draft_cache_bytes=4 << 20, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +120,12 @@ def test_so_is_one_that_keeps_a_form(
     assert [seen(whole)] * len(answers) == answers
 
 
+@pytest.mark.parametrize("mode", ["prompt_lookup", "draft", "auto"])
 @pytest.mark.parametrize("explain", [False, True])
-def test_so_is_one_that_is_guessed_ahead(explain: bool, laboratory: Laboratory) -> None:
+def test_so_is_one_that_is_guessed_ahead(mode: Speculation, explain: bool, laboratory: Laboratory) -> None:
     request = asked(laboratory, **GREEDY, explain=explain)
     plain = ended(laboratory, request)
-    guessed = replace(request, parameters=replace(request.parameters, speculation="prompt_lookup"))
+    guessed = replace(request, parameters=replace(request.parameters, speculation=mode))
 
     answers = [seen(ended(laboratory, each)) for each in resumptions(guessed, ids_of(plain))]
 
