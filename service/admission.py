@@ -108,8 +108,8 @@ class Ledger:
             whose = "the cache holds" if self._key_pages is None else "a key may hold"
             raise InvalidField(
                 f"the request needs {price} cache positions "
-                f"({len(request.prompt_ids)} prompt tokens and {request.sequence_count} times "
-                f"{request.parameters.max_new_tokens} new ones); {whose} {most}",
+                f"({request.read_tokens} prompt tokens and {request.sequence_count} times "
+                f"{request.tokens_left} new ones); {whose} {most}",
                 code="exceeds_cache",
                 param="max_new_tokens" if request.parameters.max_new_tokens else "prompt",
                 allowed={"max_cache_positions": most},
@@ -167,7 +167,7 @@ class Ledger:
 
 def _price(request: GenerationRequest) -> int:
     """The cache positions that the request may come to hold."""
-    return PAGE_SIZE * reservation(len(request.prompt_ids), request.parameters.max_new_tokens, request.sequence_count)
+    return PAGE_SIZE * reservation(request.read_tokens, request.tokens_left, request.sequence_count)
 
 
 def _session(request: GenerationRequest) -> Session | None:

@@ -34,7 +34,7 @@ class Call(Generic[Answer]):
     def result(self, answer: httpx.Response) -> Answer:
         if answer.is_error:
             raise error_of(answer)
-        with _unexpected_shape(answer.status_code):
+        with unexpected_shape(answer.status_code):
             return self.read(answer.json() if answer.content else None)
 
 
@@ -99,33 +99,43 @@ def read_response(answer: Mapping[str, Any]) -> Response:
     )
 
 
-class StreamReader:
-    """The deltas and the closing response out of the bytes of one stream."""
+class EventReader:
+    """The events out of the bytes of one stream, as the server wrote them."""
 
     def __init__(self) -> None:
         self._events = EventStreamDecoder()
-        self._complete = False
+        self.complete = False
+        """Whether the whole response has come."""
 
-    def feed(self, piece: bytes) -> Iterator[Delta | Response]:
-        """Raises TaneError when the stream carries an error, after what came before it."""
+    def feed(self, piece: bytes) -> Iterator[tuple[dict[str, Any], str]]:
+        """Each event with its id. Raises TaneError when the stream carries an error, after what came before it."""
         for event in self._events.feed(piece):
             if event.data != DONE:
-                yield self._item(event.data, event.id)
+                yield self._item(event.data), event.id
 
-    def _item(self, data: str, event_id: str) -> Delta | Response:
-        with _unexpected_shape(200):
-            item = json.loads(data)
+    def _item(self, data: str) -> dict[str, Any]:
+        with unexpected_shape(200):
+            item: dict[str, Any] = json.loads(data)
             if "error" in item:
                 raise _named(200, item["error"])
-            if "usage" not in item:
-                return _delta(item, int(event_id))
-            self._complete = True
-            return read_response(item)
+            self.complete = self.complete or "usage" in item
+            return item
 
     def check_complete(self) -> None:
         """To be called when the bytes have ended. Raises TaneError when the response never came."""
-        if not self._complete:
+        if not self.complete:
             raise TaneError(200, "stream_interrupted", "the stream ended before its response")
+
+
+class StreamReader(EventReader):
+    """The deltas and the closing response out of the bytes of one stream."""
+
+    def values(self, piece: bytes) -> Iterator[Delta | Response]:
+        """As `feed`."""
+        for item, event_id in self.feed(piece):
+            with unexpected_shape(200):
+                value = read_response(item) if "usage" in item else _delta(item, int(event_id))
+            yield value
 
 
 @contextmanager
@@ -168,7 +178,8 @@ def _named(
 
 
 @contextmanager
-def _unexpected_shape(status: int) -> Iterator[None]:
+def unexpected_shape(status: int) -> Iterator[None]:
+    """Raise TaneError for an answer that cannot be read as one of Tane's."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:

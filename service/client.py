@@ -1,11 +1,14 @@
-"""A small client library: typed calls to a Tane server, blocking or asynchronous.
+"""A small client library, blocking or asynchronous: calls to one server with typed answers (`TaneClient`), and
+answers from any of several servers, as they are written, that survive the loss of one (`Client`).
 
 Knows HTTP; knows nothing of models and of the server's inside. The values are those of `service.answers`. `model` is
 the name of a served model, and None the main one.
-Always: a call returns what the server answered or raises TaneError; a stream ends in a `Response` or raises.
+Always: a call returns what a server answered or raises TaneError; a stream ends in its whole answer or raises.
 """
 
+import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
 
@@ -14,6 +17,7 @@ import httpx
 from service import calls
 from service.answers import Completion, Delta, Response, TaneError
 from service.calls import Call, StreamReader, error_of, transport_errors
+from service.failover import ATTEMPTS, Pursuit, Servers
 from service.generate_fields import GenerateFields
 from service.replay import record_of
 from service.replay_call import Replay
@@ -21,7 +25,9 @@ from service.replay_call import replay as replay_call
 from service.request import SessionInfo
 
 __all__ = [
+    "AsyncClient",
     "AsyncTaneClient",
+    "Client",
     "Completion",
     "Delta",
     "GenerateFields",
@@ -81,7 +87,7 @@ class TaneClient:
                 answer.read()
                 raise error_of(answer)
             for piece in answer.iter_bytes():
-                yield from reader.feed(piece)
+                yield from reader.values(piece)
             reader.check_complete()
 
     def replay(self, record: Mapping[str, Any], *, model: str | None = None) -> Replay:
@@ -149,7 +155,7 @@ class AsyncTaneClient:
                     await answer.aread()
                     raise error_of(answer)
                 async for piece in answer.aiter_bytes():
-                    for item in reader.feed(piece):
+                    for item in reader.values(piece):
                         yield item
                 reader.check_complete()
 
@@ -179,6 +185,113 @@ class AsyncTaneClient:
     async def _answer(self, call: Call[Answer]) -> Answer:
         with transport_errors():
             return call.result(await self._http.request(call.method, call.path, json=call.body))
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class Client:
+    """Blocking calls to servers of the same models, any of which may go away.
+
+    An answer that breaks off goes on at the next server, after the tokens that have come; the whole is the one that a
+    server alone would have given. A refusal that passes is waited out as `Retry-After` says, up to `attempts` in a row.
+    Use it as a context manager, or close() it. `timeout` is seconds of silence.
+    """
+
+    def __init__(
+        self,
+        base_urls: str | Sequence[str],
+        api_key: str | None = None,
+        *,
+        timeout: float | None = 600.0,
+        attempts: int = ATTEMPTS,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._servers = Servers(base_urls, api_key, attempts)
+        self._http = httpx.Client(headers=self._servers.headers, timeout=_limits(timeout), transport=transport)
+
+    def generate(self, **fields: Unpack[GenerateFields]) -> dict[str, Any]:
+        """The whole answer of `POST /generate`. Raises TaneError."""
+        *_, answer = self.stream(**fields)
+        return answer
+
+    def stream(self, **fields: Unpack[GenerateFields]) -> Generator[dict[str, Any], None, None]:
+        """The events of the server's stream: deltas, then the whole answer. Raises TaneError."""
+        pursuit = self._servers.pursue(fields)
+        while not pursuit.is_over:
+            try:
+                yield from self._attempt(pursuit)
+            except TaneError as error:
+                time.sleep(pursuit.wait_after(error))
+        self._servers.note(pursuit)
+
+    def _attempt(self, pursuit: Pursuit) -> Generator[dict[str, Any], None, None]:
+        url = self._servers.url_of(pursuit)
+        with transport_errors(), self._http.stream("POST", url, json=pursuit.body()) as answer:
+            if answer.is_error:
+                answer.read()
+                raise error_of(answer)
+            for piece in answer.iter_bytes():
+                yield from pursuit.events(piece)
+            pursuit.check_complete()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """The same for asyncio. Use it as an async context manager, or await aclose()."""
+
+    def __init__(
+        self,
+        base_urls: str | Sequence[str],
+        api_key: str | None = None,
+        *,
+        timeout: float | None = 600.0,
+        attempts: int = ATTEMPTS,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._servers = Servers(base_urls, api_key, attempts)
+        self._http = httpx.AsyncClient(headers=self._servers.headers, timeout=_limits(timeout), transport=transport)
+
+    async def generate(self, **fields: Unpack[GenerateFields]) -> dict[str, Any]:
+        """The whole answer of `POST /generate`. Raises TaneError."""
+        return [event async for event in self.stream(**fields)][-1]
+
+    async def stream(self, **fields: Unpack[GenerateFields]) -> AsyncGenerator[dict[str, Any], None]:
+        """The events of the server's stream: deltas, then the whole answer. Raises TaneError."""
+        pursuit = self._servers.pursue(fields)
+        while not pursuit.is_over:
+            try:
+                async for event in self._attempt(pursuit):
+                    yield event
+            except TaneError as error:
+                await asyncio.sleep(pursuit.wait_after(error))
+        self._servers.note(pursuit)
+
+    async def _attempt(self, pursuit: Pursuit) -> AsyncGenerator[dict[str, Any], None]:
+        url = self._servers.url_of(pursuit)
+        with transport_errors():
+            async with self._http.stream("POST", url, json=pursuit.body()) as answer:
+                if answer.is_error:
+                    await answer.aread()
+                    raise error_of(answer)
+                async for piece in answer.aiter_bytes():
+                    for event in pursuit.events(piece):
+                        yield event
+                pursuit.check_complete()
 
     async def aclose(self) -> None:
         await self._http.aclose()

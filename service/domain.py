@@ -8,7 +8,7 @@ Always: every field of the body ends in the request or in the parameters that ar
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from model.chat import ChatTemplateError, Message
@@ -20,8 +20,8 @@ from service.constraints import compile_constraint
 from service.context import ServedModel
 from service.errors import InvalidField
 from service.request import GenerationRequest
+from service.resume_fields import answer_ends, check_resume_fields
 from service.schemas import GenerateRequest, PromptFields
-from service.supported import GENERATE_VALUES, refuse_unsupported
 
 DEFAULT_NEW_TOKENS = 256
 MAX_STOP_BYTES = 128
@@ -52,8 +52,8 @@ def read_generate(
 
     Raises InvalidField. The caller has chosen the model by `body.model`.
     """
-    refuse_unsupported(body, GENERATE_VALUES)
     check_beam_fields(body)
+    check_resume_fields(body, draws=_temperature(body, model) > 0)
     _check_tokens(body, model.tokenizer.vocabulary_size)
     if body.max_new_tokens is not None and body.max_new_tokens > context_length:
         raise InvalidField(
@@ -66,6 +66,8 @@ def read_generate(
     new_tokens = _new_tokens(body, field, len(prompt_ids), context_length, default_new_tokens)
     _check_lengths(body, new_tokens)
     constraint = None if body.constraint is None else compile_constraint(body, body.constraint, model, new_tokens)
+    resumed_ids = () if body.resume is None else body.resume.token_ids
+    check_token_ids("resume.token_ids", resumed_ids, model.tokenizer.vocabulary_size)
     request = GenerationRequest(
         id=request_id,
         prompt_ids=tuple(prompt_ids),
@@ -76,7 +78,9 @@ def read_generate(
         deadline_s=None if body.deadline_ms is None else body.deadline_ms / 1000,
         streams=body.stream,
         constraint=constraint,
+        resumed_ids=resumed_ids,
     )
+    request = replace(request, resumed_ends=answer_ends(request, model))
     return Asked(request, _effective(body, request, model.name))
 
 
@@ -202,7 +206,7 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
     # Beams draw nothing: what the model's own defaults say of drawing is not theirs.
     defaults = model.defaults if body.beam_width == 1 else GenerationDefaults()
     asked = body.logprobs
-    temperature = _first(body.temperature, defaults.temperature, 1.0) if body.beam_width == 1 else 1.0
+    temperature = _temperature(body, model)
     logprobs = None if asked is None else LogprobOptions(asked.top, asked.of, asked.prompt)
     return DecodingParameters(
         max_new_tokens=new_tokens,
@@ -224,6 +228,10 @@ def _decoding(body: GenerateRequest, model: ServedModel, new_tokens: int) -> Dec
         beam_width=body.beam_width,
         length_penalty=body.length_penalty,
     )
+
+
+def _temperature(body: GenerateRequest, model: ServedModel) -> float:
+    return _first(body.temperature, model.defaults.temperature, 1.0) if body.beam_width == 1 else 1.0
 
 
 def _speculation(body: GenerateRequest, model: ServedModel, temperature: float) -> Speculation:

@@ -113,6 +113,7 @@ class GenerationFailed(ServiceError):
         "engine_stopped": (503, "overloaded_error"),
         "cancelled": (499, "cancelled_error"),
         "constraint_failed": (422, "invalid_request_error"),
+        "resume_mismatch": (422, "invalid_request_error"),
     }
 
     def __init__(self, message: str, *, code: str) -> None:

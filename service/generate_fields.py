@@ -39,4 +39,5 @@ class GenerateFields(TypedDict, total=False):
     use_cache: bool
     speculation: Literal["off", "prompt_lookup", "draft", "auto"]
     deadline_ms: int
+    resume: Mapping[str, Sequence[int]]
     explain: bool

@@ -91,7 +91,7 @@ class KeyLedger:
         account, now = entry.account, self._clock()
         account.running -= 1
         account.mean_s = MEMORY * account.mean_s + (1 - MEMORY) * (now - entry.began)
-        account.tokens += entry.tokens - usage.prompt_tokens - usage.generated_tokens
+        account.tokens += entry.tokens - usage.prompt_tokens - usage.resumed_tokens - usage.generated_tokens
         self._refill(account, now)
 
     def _account(self, key_id: str | None) -> _Account:
@@ -111,7 +111,7 @@ class KeyLedger:
 
 def tokens_of(request: GenerationRequest) -> int:
     """The most tokens that the request's usage may come to."""
-    return len(request.prompt_ids) + request.sample_count * request.parameters.max_new_tokens
+    return request.read_tokens + request.sample_count * request.tokens_left
 
 
 def _jittered(expected_s: float) -> int:

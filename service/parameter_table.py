@@ -11,7 +11,6 @@ from typing import Any
 
 from service.field_errors import describe
 from service.schemas import GenerateRequest, schema
-from service.supported import GENERATE_VALUES
 
 START, END = "<!-- parameters -->", "<!-- /parameters -->"
 
@@ -19,10 +18,7 @@ START, END = "<!-- parameters -->", "<!-- /parameters -->"
 def parameter_table() -> str:
     """Markdown: field, type and range, default, meaning."""
     properties: Mapping[str, Mapping[str, Any]] = schema(GenerateRequest)["properties"]
-    rows = [
-        (f"`{name}`", describe(field), _default(field), field["description"] + _served(name))
-        for name, field in properties.items()
-    ]
+    rows = [(f"`{name}`", describe(field), _default(field), field["description"]) for name, field in properties.items()]
     head = [("field", "type and range", "default", "meaning"), ("---",) * 4]
     return "\n".join(_row(cells) for cells in [*head, *rows])
 
@@ -39,17 +35,6 @@ def _default(field: Mapping[str, Any]) -> str:
         return str(field["x-default"])
     default = field.get("default", {})
     return "–" if default is None else f"`{json.dumps(default)}`"
-
-
-def _served(name: str) -> str:
-    """Which values are served, where not all are."""
-    notes = []
-    for path, values in GENERATE_VALUES.items():
-        field, _, inner = path.partition(".")
-        if field == name:
-            written = " or ".join(f"`{json.dumps(value)}`" for value in values)
-            notes.append(f" **Only {written} so far{f' for `{inner}`' if inner else ''}.**")
-    return "".join(notes)
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -31,14 +31,14 @@ class PlannedRows:
 
     def segment(self) -> Segment:
         """The rows themselves; takes the pages that they will be written to."""
-        lease, prompt = self.sequence.lease, self.active.request.prompt_ids
+        lease = self.sequence.lease
         start, end = lease.length, lease.length + self.count
         lease.extend(end)
         if not self.active.is_prefilling:
             ids, asks = (self.sequence.last_id, *self.drafts), self.count
         else:
-            ids = prompt[start:end]
-            asks = self.count if self.active.asks_every_row else int(end == len(prompt))
+            ids = self.active.context_ids[start:end]
+            asks = self.active.asked(start, end)
         return Segment(ids, start, tuple(lease.pages), asks)
 
 
@@ -83,18 +83,29 @@ def _ask(planned: list[tuple[PlannedRows, range]]) -> Ask:
     if request.logits is not None:
         return Ask((), (), (), request.parameters, raw=tuple(rows))
     scores = _prompt_scores(each, rows) if active.scores_prompt else ()
-    if each.sequence.lease.length + each.count < len(request.prompt_ids):
+    drawn = _context_rows(each, rows)
+    if not drawn.rows:
         return Ask((), (), (), request.parameters, scores)
-    count = request.sample_count
-    sequences = (_asking(each, rows[-1:]),)
     if active.beams is not None:
-        return Ask(sequences, (), (), request.parameters, scores, active.beams.search)
-    return Ask(sequences, (0,) * count, tuple(range(count)), request.parameters, scores)
+        return Ask((drawn,), (), (), request.parameters, scores, active.beams.search)
+    count = request.sample_count
+    return Ask((drawn,), (0,) * count, tuple(range(count)), request.parameters, scores)
 
 
 def _asking(each: PlannedRows, rows: range) -> Asking:
     sequence = each.sequence
     return Asking(tuple(rows), sequence.generated, each.drafts, sequence.history, sequence.constraint)
+
+
+def _context_rows(each: PlannedRows, rows: range) -> Asking:
+    """What the rows from the prompt's last one on draw: the resumed tokens, where they are retraced, then a new one."""
+    active, sequence = each.active, each.sequence
+    end = sequence.lease.length + each.count
+    prompt_tokens = len(active.request.prompt_ids)
+    first = (prompt_tokens if active.retraces else len(active.context_ids)) - 1
+    drawn = rows[len(rows) - min(len(rows), max(0, end - first)) :]
+    given = active.request.resumed_ids[sequence.generated : end + 1 - prompt_tokens] if active.retraces else ()
+    return Asking(tuple(drawn), sequence.generated, (), sequence.history, sequence.constraint, given)
 
 
 def _prompt_scores(each: PlannedRows, rows: range) -> tuple[Score, ...]:

@@ -25,6 +25,7 @@ Note = Literal["cut_by_deadline", "best_effort"]
 NOT_REPLAYED: Mapping[str, Any] = {
     "model": None,
     "session_id": None,
+    "resume": None,
     "speculation": "auto",
     "deadline_ms": None,
     "stream": False,

@@ -73,9 +73,15 @@ def _differences(recorded: Answer, found: Answer) -> Iterator[Difference]:
     yield from _of_entries("prompt_logprobs", None, (recorded, found), _logprob_parts)
     if recorded.get("stopped") not in (None, found.get("stopped")):
         yield Difference("stopped", None, None, recorded["stopped"], found.get("stopped"))
-    counts = recorded["usage"]["generated_tokens"], found["usage"]["generated_tokens"]
+    counts = _tokens(recorded["usage"]), _tokens(found["usage"])
     if counts[0] != counts[1] and not is_cut(recorded):
         yield Difference("usage", None, None, *counts)
+
+
+def _tokens(usage: Mapping[str, Any]) -> int:
+    """Of the texts: those that were generated now, and those that an interrupted answer was resumed after."""
+    total: int = usage["generated_tokens"] + usage.get("resumed_tokens", 0)
+    return total
 
 
 def _of_choice(index: int, expected: Answer, found: Answer) -> Iterator[Difference]:

@@ -73,6 +73,7 @@ class RecordedUsage(Recorded):
     """What is compared of the usage."""
 
     generated_tokens: int = Field(ge=0, description="Generated tokens over all texts.")
+    resumed_tokens: int = Field(0, ge=0, description="Tokens that the answer was resumed after.")
 
 
 class RecordedReproducibility(Recorded):

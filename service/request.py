@@ -44,6 +44,20 @@ class GenerationRequest:
     """Of which positions of the prompt the raw logits are wanted; nothing is generated then."""
     key_id: str | None = None
     """Whose sessions and kept pages it uses, and whose limits; None where no keys are asked for."""
+    resumed_ids: tuple[int, ...] = ()
+    """The answer's first tokens, which the caller has already. One sample goes on after them."""
+    resumed_ends: bool = False
+    """Whether the last of them ends the answer; none before it does."""
+
+    @property
+    def read_tokens(self) -> int:
+        """Tokens that are known before anything is generated."""
+        return len(self.prompt_ids) + len(self.resumed_ids)
+
+    @property
+    def tokens_left(self) -> int:
+        """Most tokens that each text may still gain."""
+        return 0 if self.resumed_ends else self.parameters.max_new_tokens - len(self.resumed_ids)
 
     @property
     def searches(self) -> bool:
@@ -161,7 +175,13 @@ class Finished:
 
 
 FailureCode = Literal[
-    "cancelled", "deadline_exceeded", "numerical_error", "constraint_failed", "engine_failed", "engine_stopped"
+    "cancelled",
+    "deadline_exceeded",
+    "numerical_error",
+    "constraint_failed",
+    "resume_mismatch",
+    "engine_failed",
+    "engine_stopped",
 ]
 
 

@@ -83,6 +83,7 @@ class RequestNote:
             "prompt_tokens": usage and usage.prompt_tokens,
             "cached_tokens": usage and usage.cached_tokens,
             "generated_tokens": usage and usage.generated_tokens,
+            "resumed_tokens": usage and usage.resumed_tokens,
             "queue_s": timings and round(timings.queue_s, 6),
             "prefill_s": timings and round(timings.prefill_s, 6),
             "decode_s": timings and round(timings.decode_s, 6),

@@ -22,6 +22,7 @@ _FAILURES: Mapping[FailureCode, str] = {
     "deadline_exceeded": "the deadline passed before the first token",
     "numerical_error": "the model gave a value that is not a number",
     "constraint_failed": "the constraint became too complex for this text",
+    "resume_mismatch": "resume.token_ids holds a token that this request does not draw: it has no log-probability",
     "engine_failed": "the engine failed while it worked on this request",
     "engine_stopped": "the server stopped before the text was complete",
 }

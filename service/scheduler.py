@@ -48,13 +48,17 @@ class _Allowance:
         self._scored = SCORED_ROWS
 
     def rows_for(self, active: Active) -> int:
-        """How many of them this request may take."""
-        return min(self._rows, self._scored) if active.asks_every_row else self._rows
+        """How many of them this request may take, from where it stands."""
+        if not active.asks_every_row and not active.retraces:
+            return self._rows
+        start = active.sequences[0].lease.length if active.sequences else active.first_asked
+        return min(self._rows, self._scored + max(0, active.first_asked - start))
 
     def take(self, active: Active, count: int) -> None:
         self._rows -= count
-        if active.asks_every_row:
-            self._scored -= count
+        if active.asks_every_row or active.retraces:
+            start = active.sequences[0].lease.length
+            self._scored -= active.asked(start, start + count)
 
 
 class Scheduler:
@@ -126,6 +130,7 @@ class Scheduler:
 
     def plan(self, now: float) -> Plan | None:
         """Every decoding sequence gets a row and its guesses; what is left of the budget goes to prompts, in turn."""
+        self._answer_what_ended(now)
         rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.growing]
         rows = self._drafting.draft(rows)
         decode_rows = sum(each.count for each in rows)
@@ -152,10 +157,10 @@ class Scheduler:
             rows.active.drafted_tokens += len(rows.drafts)
             self.tally.drafted_tokens += len(rows.drafts)
             if prefilled and rows.active.request.use_cache:
-                rows.sequence.lease.publish(rows.active.request.prompt_ids)
+                rows.sequence.lease.publish(rows.active.context_ids)
         for active, choice in zip(plan.asking, choices, strict=True):
-            if any(drawn.token_id is None for tokens in (choice.prompt, *choice.tokens) for drawn in tokens):
-                self._fail(active, _failure_of(active), now)
+            if (failure := _failure_of(active, choice)) is not None:
+                self._fail(active, failure, now)
                 continue
             active.prompt_records += map(record_of, choice.prompt)
             if choice.raw is not None:
@@ -220,11 +225,10 @@ class Scheduler:
     def _admit(self, active: Active, now: float) -> bool:
         """Give a queued request its pages, or leave it where it is until others end."""
         request = active.request
-        prompt = request.prompt_ids
         match = self._match(active)
         needed = reservation(
-            len(prompt),
-            request.parameters.max_new_tokens,
+            request.read_tokens,
+            request.tokens_left,
             request.sequence_count,
             active.tree.leased_nodes(match.node),
         )
@@ -240,10 +244,10 @@ class Scheduler:
         return True
 
     def _match(self, active: Active) -> Match:
-        """What the tree holds of the prompt without its last token, which always runs."""
+        """What the tree holds of the tokens before the first that something is wanted of."""
         if active.asks_every_row or not active.request.use_cache:
             return Match(active.tree.root)
-        return active.tree.match(active.request.prompt_ids[:-1])
+        return active.tree.match(active.context_ids[: active.first_asked])
 
     def _attach(self, active: Active, lease: Lease, match: Match) -> None:
         request = active.request
@@ -254,7 +258,7 @@ class Scheduler:
         elif active.session is None:
             active.turn = without_session(active.tree, match)
         else:
-            active.turn = active.sessions.turn(active.session, request.prompt_ids, match)
+            active.turn = active.sessions.turn(active.session, active.context_ids, match)
         if request.use_cache and is_known:
             active.turn = replace(active.turn, reason="recomputed")
         lease.attach(match, take_over=active.turn.take_over)
@@ -267,12 +271,12 @@ class Scheduler:
         self.tally.prompt_tokens += prompt_tokens
         self.tally.queue_s.append(now - active.arrived)
         if active.request.use_cache:
-            self.tally.queried_tokens += prompt_tokens
+            self.tally.queried_tokens += len(active.context_ids)
             self.tally.hit_tokens += active.reused_tokens
 
     def _prompt_rows(self, active: Active, left: _Allowance) -> PlannedRows:
         sequence = active.sequences[0]
-        count = min(left.rows_for(active), len(active.request.prompt_ids) - sequence.lease.length)
+        count = min(left.rows_for(active), active.context_rows - sequence.lease.length)
         left.take(active, count)
         active.computed_tokens += count
         self.tally.prefill_rows += count
@@ -297,7 +301,8 @@ class Scheduler:
             active.sequences.append(sequence)
             gained += self._gain_tokens(active, sequence, tokens)
         self._count_tokens(active, gained)
-        self._time_tokens(active, gained, now)
+        if gained:
+            self._time_tokens(active, gained, now)
 
     def _end_with_prompt(self, active: Active, now: float) -> None:
         """End a request that generates nothing, once all of its prompt has run."""
@@ -320,15 +325,20 @@ class Scheduler:
         self.tally.generated_tokens += gained
 
     def _gain_tokens(self, active: Active, sequence: Sequence, tokens: tuple[Drawn, ...]) -> int:
-        """Append tokens until the text ends; the rows of drafts that were taken are computed positions now."""
+        """Append tokens until the text ends; answers how many are new.
+
+        The rows of drafts that were taken are computed positions now; those of a context were counted already.
+        """
+        before = sequence.generated_anew
         taken = sequence.gain(tokens, active.request.parameters, self._eos_token_ids)
-        sequence.lease.length += taken - 1
-        accepted = min(taken, len(tokens) - 1)
-        active.accepted_tokens += accepted
-        self.tally.accepted_tokens += accepted
+        if not active.is_prefilling:
+            sequence.lease.length += taken - 1
+            accepted = min(taken, len(tokens) - 1)
+            active.accepted_tokens += accepted
+            self.tally.accepted_tokens += accepted
         if active.request.use_cache:
             sequence.lease.publish(sequence.ids)
-        return taken
+        return sequence.generated_anew - before
 
     def _time_tokens(self, active: Active, gained: int, now: float) -> None:
         """Tokens that one step gave together share its time."""
@@ -370,16 +380,30 @@ class Scheduler:
 
     def _sequence(self, active: Active, index: int, lease: Lease) -> Sequence:
         request = active.request
-        return Sequence(
+        sequence = Sequence(
             index,
             lease,
             self._make_transcript(request),
             request.prompt_ids,
+            resumed_ids=request.resumed_ids,
             history=history_of(request.parameters, request.prompt_ids, self._exempt_token_ids),
             constraint=None
             if request.constraint is None
             else request.constraint.begin(request.parameters.max_new_tokens),
         )
+        if not active.retraces:
+            sequence.gain(tuple(map(Drawn, request.resumed_ids)), request.parameters, self._eos_token_ids)
+        return sequence
+
+    def _answer_what_ended(self, now: float) -> None:
+        """Requests whose resumed tokens are the whole answer, and that want nothing else, wait for nothing."""
+        for active in [each for each in self._queue if each.request.resumed_ends and not each.retraces]:
+            unused = Lease(self._pool, active.tree, self._pool.promise(0), self._copies)
+            sequence = self._sequence(active, 0, unused)
+            sequence.delta(active.id)
+            active.completions[0] = sequence.completion()
+            self._count_admission(active, now)
+            self._finish(active, now)
 
     def _finish(self, active: Active, now: float) -> None:
         completions = tuple(active.completions[index] for index in sorted(active.completions))
@@ -421,8 +445,12 @@ class Scheduler:
         self.tally.request_s.append(now - active.arrived)
 
 
-def _failure_of(active: Active) -> FailureCode:
-    """Why nothing could be drawn: the form gave up, or the row held something that is not a number."""
+def _failure_of(active: Active, choice: Choice) -> FailureCode | None:
+    """Why something could not be drawn: the form gave up, or a row held something that is not a number."""
+    if choice.mismatch:
+        return "resume_mismatch"
+    if all(drawn.token_id is not None for tokens in (choice.prompt, *choice.tokens) for drawn in tokens):
+        return None
     running = (*active.sequences, *active.growing)
     gave_up = any(each.constraint is not None and each.constraint.failed for each in running)
     return "constraint_failed" if gave_up else "numerical_error"

@@ -43,25 +43,33 @@ class Sequence:
         transcript: Transcript,
         prompt_ids: tuple[int, ...],
         *,
+        resumed_ids: tuple[int, ...] = (),
         history: History | None = None,
         constraint: Constraint | None = None,
     ) -> None:
+        """`transcript` knows how many tokens are resumed; they are gained like any others, before any others."""
         self.index = index
         self.lease = lease
         self.history = history
         self.constraint = constraint
-        self.ids = list(prompt_ids)
-        """Prompt and generated ids."""
+        self.ids = [*prompt_ids, *resumed_ids]
+        """Prompt and generated ids; those that are resumed are there from the start."""
         self.finish_reason: FinishReason | None = None
         self.logprob: float | None = None
         self.score: float | None = None
         self._transcript = transcript
         self._records: list[TokenRecord] = []
-        self._sent = 0
+        self._resumed = self._sent = len(resumed_ids)
 
     @property
     def generated(self) -> int:
+        """Tokens of the answer so far, those that were resumed included."""
         return len(self._records)
+
+    @property
+    def generated_anew(self) -> int:
+        """Those that came after the resumed ones."""
+        return max(0, len(self._records) - self._resumed)
 
     @property
     def last_id(self) -> int:
@@ -95,8 +103,9 @@ class Sequence:
     def _append(self, drawn: Drawn, parameters: DecodingParameters, eos_ids: frozenset[int]) -> None:
         record = record_of(drawn)
         token_id = record.token_id
-        self.ids.append(token_id)
         self._records.append(record)
+        if self.generated_anew:
+            self.ids.append(token_id)
         if self.history is not None:
             self.history.push(token_id)
         if self.constraint is not None:
@@ -145,6 +154,11 @@ class Active:
     logits: list[NDArray[np.float32]] = field(default_factory=list)
     """Of the prompt's rows that were asked for, as far as they have run."""
     turn: Turn = field(default_factory=lambda: Turn(take_over=False))
+    context_ids: tuple[int, ...] = field(init=False)
+    """The prompt and the resumed tokens, which run before anything is generated."""
+
+    def __post_init__(self) -> None:
+        self.context_ids = self.request.prompt_ids + self.request.resumed_ids
 
     @property
     def id(self) -> str:
@@ -184,11 +198,35 @@ class Active:
         """Whether something is wanted of each row of the prompt: every one of them runs then."""
         return self.scores_prompt or self.request.logits == "all"
 
+    @property
+    def retraces(self) -> bool:
+        """Whether resumed tokens are drawn once more, since something is wanted of each draw."""
+        parameters = self.request.parameters
+        return bool(self.request.resumed_ids) and (parameters.logprobs is not None or parameters.explain)
+
+    @property
+    def context_rows(self) -> int:
+        """How many rows run before anything is generated: an answer that has ended draws nothing after its end."""
+        return len(self.context_ids) - int(self.request.resumed_ends)
+
+    @property
+    def first_asked(self) -> int:
+        """The first row of the context that something is wanted of, as of all after it; those before may be cached."""
+        if self.asks_every_row:
+            return 0
+        return len(self.request.prompt_ids if self.retraces else self.context_ids) - 1
+
+    def asked(self, start: int, end: int) -> int:
+        """Of how many of the context's rows start … end − 1 something is wanted: the last ones."""
+        return min(end - start, max(0, end - self.first_asked))
+
     def usage(self) -> Usage:
         """What was counted for this request so far; nothing while it is queued."""
         if self.admitted_at is None:
             return Usage()
-        return Usage(len(self.request.prompt_ids), self.generated_tokens, self.reused_tokens)
+        prompt_tokens = len(self.request.prompt_ids)
+        cached_tokens = min(self.reused_tokens, prompt_tokens)
+        return Usage(prompt_tokens, self.generated_tokens, cached_tokens, len(self.request.resumed_ids))
 
     def cache_report(self) -> CacheReport:
         return CacheReport(

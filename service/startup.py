@@ -281,7 +281,10 @@ def _engine(
             _key_pages(settings, info),
         ),
         make_transcript=lambda request: Transcript(
-            tokenizer, stop=request.parameters.stop, min_new_tokens=request.parameters.min_new_tokens
+            tokenizer,
+            stop=request.parameters.stop,
+            min_new_tokens=request.parameters.min_new_tokens,
+            known_tokens=len(request.resumed_ids),
         ),
         eos_token_ids=eos_token_ids,
         control_token_ids=tokenizer.control_token_ids,

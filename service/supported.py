@@ -1,7 +1,7 @@
 """Fields that take only some of their values, and the refusal of the others.
 
-Always: bodies of OpenAI's routes become a `GenerateRequest` first, so a field that both have stands in the first
-table only; it leaves the table when every value of its type is served.
+Always: bodies of OpenAI's routes become a `GenerateRequest` first, all of whose fields are served; so what stands here
+is a field that it lacks. It leaves its table when every value of its type is served.
 """
 
 import json
@@ -11,11 +11,6 @@ from typing import Any
 from service.errors import InvalidField
 
 Values = Mapping[str, tuple[Any, ...]]
-
-GENERATE_VALUES: Values = {
-    "resume": (None,),
-}
-"""Fields of `/generate` that take only some of their values yet."""
 
 COMPLETION_VALUES: Values = {
     "best_of": (None, 1),

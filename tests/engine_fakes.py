@@ -124,7 +124,12 @@ class HandClock:
 
 def make_transcript(request: GenerationRequest) -> Transcript:
     parameters = request.parameters
-    return Transcript(LetterTokenizer(), stop=parameters.stop, min_new_tokens=parameters.min_new_tokens)
+    return Transcript(
+        LetterTokenizer(),
+        stop=parameters.stop,
+        min_new_tokens=parameters.min_new_tokens,
+        known_tokens=len(request.resumed_ids),
+    )
 
 
 def make_engine(

@@ -53,6 +53,13 @@ class Asking:
     drafts: tuple[int, ...] = ()
     history: History | None = None
     constraint: Constraint | None = None
+    given: tuple[int, ...] = ()
+    """What the first of its rows drew in an earlier run: taken as it is, whatever is drawn now. No drafts then."""
+
+    @property
+    def ahead(self) -> tuple[int, ...]:
+        """The tokens that lead from its first row to its others."""
+        return self.given[: len(self.rows) - 1] or self.drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,5 +92,7 @@ class Choice:
     """The answers to the ask's `prompt`."""
     search: Search | None = None
     """The ask's search after this step; its live beams are the sequences that go on."""
+    mismatch: bool = False
+    """A given token was not drawn, so what is wanted of its draw cannot be told."""
     raw: NDArray[np.float32] | None = None
     """The logits of the ask's `raw` rows, [rows, vocabulary]."""

@@ -68,7 +68,12 @@ class Sampler:
         tokens: list[tuple[Drawn, ...]] = []
         for parent in ask.parents:
             asking = ask.sequences[parent]
-            if not asking.drafts and asking.constraint is None:
+            if asking.given:
+                retraced = self._retraced(logits, ask, asking, tuple(islice(drawn, len(asking.rows))))
+                if retraced is None:
+                    return Choice((), (), mismatch=True)
+                tokens.append(retraced)
+            elif not asking.drafts and asking.constraint is None:
                 tokens.append((next(drawn),))
             else:
                 tokens.append(self._settled(logits, ask, asking, tuple(islice(drawn, len(asking.rows)))))
@@ -144,12 +149,8 @@ class Sampler:
         taken: list[Drawn] = []
         advanced = 0
         constraint = asking.constraint
-        for ahead, (row, token) in enumerate(zip(asking.rows, drawn, strict=True)):
-            settled = token
-            if constraint is not None and token.token_id is not None:
-                token_id = constraint.settle(token.token_id, ask.parameters.max_new_tokens - asking.generated - ahead)
-                settled = self._instead(logits, row, token, token_id, ask.parameters.logprobs)
-                settled = Drawn(None) if constraint.failed else settled
+        for ahead, token in enumerate(drawn):
+            settled = self._conforming(logits, ask, asking, ahead, token)
             if settled.token_id is None and ahead:
                 break
             taken.append(settled)
@@ -161,6 +162,39 @@ class Sampler:
         if constraint is not None:
             constraint.rollback(advanced)
         return tuple(taken)
+
+    def _retraced(self, logits: Any, ask: Ask, asking: Asking, drawn: tuple[Drawn, ...]) -> tuple[Drawn, ...] | None:
+        """The given tokens with what their draws say of them, and the one that follows where its row is here.
+
+        None where a given token was not drawn, and what it was drawn from, in which it may be missing, is asked about.
+        """
+        taken: list[Drawn] = []
+        constraint, options = asking.constraint, ask.parameters.logprobs
+        for ahead, token in enumerate(drawn):
+            settled = self._conforming(logits, ask, asking, ahead, token)
+            if settled.token_id is None or ahead >= len(asking.given):
+                taken.append(settled)
+                break
+            given = asking.given[ahead]
+            if settled.token_id != given:
+                if options is not None and options.of == "sampled":
+                    return None
+                settled = self._instead(logits, asking.rows[ahead], settled, given, options)
+            taken.append(settled)
+            if constraint is not None and ahead + 1 < len(drawn):
+                constraint.advance(given)
+        if constraint is not None:
+            constraint.rollback(len(taken) - 1)
+        return tuple(taken)
+
+    def _conforming(self, logits: Any, ask: Ask, asking: Asking, ahead: int, token: Drawn) -> Drawn:
+        """What was drawn, or what the constraint takes in its place; a failed draw where the constraint gives up."""
+        constraint = asking.constraint
+        if constraint is None or token.token_id is None:
+            return token
+        token_id = constraint.settle(token.token_id, ask.parameters.max_new_tokens - asking.generated - ahead)
+        settled = self._instead(logits, asking.rows[ahead], token, token_id, ask.parameters.logprobs)
+        return Drawn(None) if constraint.failed else settled
 
     def _instead(self, logits: Any, row: int, drawn: Drawn, token_id: int, options: LogprobOptions | None) -> Drawn:
         """What was drawn, or the token that must be taken instead for the text to end as it should."""
@@ -177,10 +211,10 @@ class Sampler:
 
 def _changes_along(asking: Asking, max_new_tokens: int) -> Changes:
     """The edits and the masks of each of its rows; none of a kind where nothing is changed in that way."""
-    edits = asking.history.edits_along(asking.drafts) if asking.history is not None else ()
+    edits = asking.history.edits_along(asking.ahead) if asking.history is not None else ()
     if asking.constraint is None:
         return edits, ()
-    return edits, _masks_along(asking.constraint, asking.drafts, max_new_tokens - asking.generated)
+    return edits, _masks_along(asking.constraint, asking.ahead, max_new_tokens - asking.generated)
 
 
 def _masks_along(constraint: Constraint, drafts: Sequence[int], left: int) -> Masks:

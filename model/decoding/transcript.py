@@ -6,6 +6,7 @@ the text. The cost of a token does not depend on how much text there is.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.decoding.stop import StopMatcher
@@ -30,7 +31,10 @@ class Transcript:
     that starts earliest cuts: neither it nor anything after it is text, also when it starts or ends inside a token.
     """
 
-    def __init__(self, tokenizer: TokenBytes, *, stop: tuple[str, ...] = (), min_new_tokens: int = 0) -> None:
+    def __init__(
+        self, tokenizer: TokenBytes, *, stop: tuple[str, ...] = (), min_new_tokens: int = 0, known_tokens: int = 0
+    ) -> None:
+        """Of the first `known_tokens` tokens the reader has the text already, as far as it is whole characters."""
         self._tokenizer = tokenizer
         self._min_new_tokens = min_new_tokens
         self._stop = stop
@@ -45,10 +49,11 @@ class Transcript:
         self._closed = False
         self._taken: list[str] = []
         self._taken_length = 0
+        self._known_tokens = known_tokens
 
     @property
     def text(self) -> str:
-        """All text handed out so far; the whole text once closed."""
+        """All text that is final, what the reader knew included; the whole text once closed."""
         return "".join(self._taken)
 
     def scan(self) -> StopScan | None:
@@ -82,15 +87,15 @@ class Transcript:
     def take(self) -> tuple[str, int]:
         """The text that became final since the last call, up to a token boundary, and how many tokens it is of.
 
+        What the reader knows already is left out of both.
+
         Final is what no later token can change: it holds no half character and no possible beginning of a stop.
         """
         final = self._length - self._stops.held_length if self._cut is None else self._cut
-        texts, tokens = [], 0
+        segments = []
         while self._segments and self._segments[0].end <= final:
-            segment = self._segments.popleft()
-            texts.append(segment.text)
-            tokens += segment.tokens
-        return self._hand_out("".join(texts)), tokens
+            segments.append(self._segments.popleft())
+        return self._hand_out(segments, None)
 
     def close(self) -> tuple[str, int]:
         """End the text and return what was held back: the rest of the text, and how many tokens remained.
@@ -100,12 +105,9 @@ class Transcript:
         self._closed = True
         self._append(self._decoder.close())
         self._end_segment()
-        text = "".join(segment.text for segment in self._segments)
-        tokens = sum(segment.tokens for segment in self._segments)
+        segments = list(self._segments)
         self._segments.clear()
-        if self._cut is not None:
-            text = text[: self._cut - self._taken_length]
-        return self._hand_out(text), tokens
+        return self._hand_out(segments, None if self._cut is None else self._cut - self._taken_length)
 
     def _append(self, text: str) -> None:
         self._open_texts.append(text)
@@ -116,7 +118,15 @@ class Transcript:
         self._open_texts.clear()
         self._open_tokens = 0
 
-    def _hand_out(self, text: str) -> str:
+    def _hand_out(self, segments: Sequence[_Segment], length: int | None) -> tuple[str, int]:
+        """The first `length` characters of these segments are text: answers what is new of it, and of the tokens."""
+        text = "".join(segment.text for segment in segments)[:length]
         self._taken.append(text)
         self._taken_length += len(text)
-        return text
+        known_length = new_tokens = 0
+        for segment in segments:
+            known = min(self._known_tokens, segment.tokens)
+            self._known_tokens -= known
+            new_tokens += segment.tokens - known
+            known_length += len(segment.text) if known == segment.tokens else 0
+        return text[known_length:], new_tokens

@@ -25,6 +25,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "scored": {"prompt": PROMPT, "seed": 4, "max_new_tokens": 2, "logprobs": {"top": 1, "prompt": True}},
     "explained": {"prompt": PROMPT, "seed": 5, "max_new_tokens": 4, "explain": True, "top_p": 0.9},
     "constrained": {"prompt": PROMPT, "seed": 6, "constraint": {"choice": ["yes", "no", "perhaps"]}},
+    "resumed": {"prompt": PROMPT, "seed": 6, "resume": {"token_ids": [40, 41]}, "logprobs": {}, "max_new_tokens": 6},
     "edited": {
         "prompt_tokens": [5, 6, 7],
         "seed": 8,

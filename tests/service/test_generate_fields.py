@@ -16,7 +16,6 @@ from service.errors import ServiceError
 from service.json_body import parse
 from service.request import GenerationRequest
 from service.schemas import GenerateRequest, read
-from service.supported import GENERATE_VALUES
 from tests.fake_runtime import CONTEXT_LENGTH, MODEL, TOKENIZER
 
 BASE: Mapping[str, Any] = {"prompt": "abc", "seed": 1}
@@ -61,10 +60,7 @@ EFFECTS: Mapping[str, tuple[Any, str, Any]] = {
     "use_cache": (False, "use_cache", False),
     "deadline_ms": (1500, "deadline_s", 1.5),
     "stream": (True, "streams", True),
-}
-# Fields that take one value only yet: another value of their type.
-REFUSED: Mapping[str, Any] = {
-    "resume": {"token_ids": [5]},
+    "resume": ({"token_ids": [5, 258]}, "resumed_ids", (5, 258)),
 }
 LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "logprobs": {"prompt": False},
@@ -103,7 +99,7 @@ def at(request: GenerationRequest, path: str) -> Any:
 
 
 def test_every_field_of_the_schema_is_accounted_for() -> None:
-    assert set(GenerateRequest.model_fields) == {*EFFECTS, *REFUSED, *SPECIAL}
+    assert set(GenerateRequest.model_fields) == {*EFFECTS, *SPECIAL}
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -118,25 +114,10 @@ def test_a_field_changes_the_request(name: str) -> None:
     assert request_of(BASE) != request_of(with_field(name, EFFECTS[name][0]))
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_value_that_is_not_served_yet_is_refused_by_name(name: str) -> None:
-    error = error_of(with_field(name, REFUSED[name]))
-
-    assert (422, "unsupported_value", name) == (error.status, error.code, error.param)
-
-
 def test_log_probabilities_of_the_prompt_reach_the_request() -> None:
     asked = request_of({**BASE, "logprobs": {"prompt": True}})
 
     assert LogprobOptions(prompt=True) == asked.parameters.logprobs
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [(path, value) for path, values in GENERATE_VALUES.items() for value in values if "." not in path],
-)
-def test_the_values_that_are_served_change_nothing(name: str, value: Any) -> None:
-    assert request_of(BASE) == request_of({**BASE, name: value})
 
 
 def test_the_defaults_are_the_models_own() -> None:

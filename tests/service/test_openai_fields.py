@@ -14,7 +14,6 @@ from service.supported import CHAT_VALUES, COMPLETION_VALUES
 from tests.fake_runtime import CONTEXT_LENGTH, MODEL, TOKENIZER
 from tests.service.door import Client
 from tests.service.test_generate_fields import EFFECTS as OURS
-from tests.service.test_generate_fields import REFUSED as NOT_YET_OURS
 
 PROMPT: Mapping[str, Any] = {"prompt": "abc", "seed": 1}
 MESSAGES: Mapping[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "seed": 1}
@@ -42,11 +41,7 @@ CHAT: Becomes = BOTH | {
     "logprobs": (True, "logprobs", read(Logprobs, {})),
     "response_format": (JSON_SCHEMA, "constraint", read(Constraint, {"json_schema": SCHEMA})),
 }
-SHARED = {
-    name: (OURS[name][0] if name in OURS else NOT_YET_OURS[name])
-    for name in DecodingFields.model_fields
-    if name not in NOT_ALONE
-}
+SHARED = {name: OURS[name][0] for name in DecodingFields.model_fields if name not in NOT_ALONE}
 """Fields under our names, each with a value that is not its default."""
 CHANGE_NOTHING: dict[str, Any] = {
     "user": "u1",

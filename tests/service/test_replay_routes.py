@@ -101,7 +101,12 @@ def test_a_request_is_replayed_as_it_was_sent(client: Client, runtime: FakeRunti
 
 @pytest.mark.parametrize(
     ("name", "value", "of_request"),
-    [("session_id", "s", {"session_id": None}), ("deadline_ms", 5, {"deadline_s": None}), ("stream", True, {})],
+    [
+        ("session_id", "s", {"session_id": None}),
+        ("deadline_ms", 5, {"deadline_s": None}),
+        ("stream", True, {}),
+        ("resume", {"token_ids": [5]}, {"resumed_ids": ()}),
+    ],
 )
 def test_what_must_not_change_the_text_is_not_replayed(
     client: Client, runtime: FakeRuntime, name: str, value: Any, of_request: dict[str, Any]

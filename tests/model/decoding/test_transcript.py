@@ -238,3 +238,41 @@ def test_the_cost_of_a_token_does_not_grow_with_the_text(token: bytes) -> None:
     first = min(cost_of(1000) for _ in range(5))
     cost_of(200_000)
     assert min(cost_of(1000) for _ in range(5)) < 3 * first
+
+
+def resumed_deltas(
+    tokens: Sequence[bytes], known: int, stop: Sequence[str] = (), min_new_tokens: int = 0
+) -> tuple[list[tuple[str, int]], str]:
+    """As `deltas_of`, for a reader that has the first `known` tokens already; and the whole text."""
+    transcript = Transcript(FakeTokenizer(tokens), stop=tuple(stop), min_new_tokens=min_new_tokens, known_tokens=known)
+    deltas = []
+    for token_id in range(len(tokens)):
+        stopped = transcript.push(token_id)
+        deltas.append(transcript.take())
+        if stopped:
+            break
+    return [*deltas, transcript.close()], transcript.text
+
+
+@given(token_lists(), stop_strings, st.integers(0, 5), st.data())
+def test_a_reader_that_knows_the_beginning_is_told_the_rest(
+    tokens: list[bytes], stop: list[str], least: int, data: st.DataObject
+) -> None:
+    """At every place where a delta ended, which is where a stream can be cut."""
+    deltas = deltas_of(tokens, stop, least)
+    number = data.draw(st.integers(0, len(deltas)))
+    known = sum(count for _, count in deltas[:number])
+
+    again, _ = resumed_deltas(tokens, known, stop, least)
+
+    assert "".join(text for text, _ in deltas[number:]) == "".join(text for text, _ in again)
+    assert sum(count for _, count in deltas[number:]) == sum(count for _, count in again)
+
+
+@given(token_lists(), stop_strings, st.integers(0, 5), st.data())
+def test_the_whole_text_does_not_depend_on_what_the_reader_knows(
+    tokens: list[bytes], stop: list[str], least: int, data: st.DataObject
+) -> None:
+    known = data.draw(st.integers(0, len(tokens)))
+
+    assert text_of(tokens, stop, least) == resumed_deltas(tokens, known, stop, least)[1]
