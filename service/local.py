@@ -35,7 +35,18 @@ from service.startup import build_service
 __all__ = ["Events", "InvalidValue", "Tane", "TaneError"]
 
 OF_A_SERVER = frozenset(
-    {"host", "port", "cors_origin", "max_body_bytes", "drain_s", "keep_alive_s", "log_level", "log_format"}
+    {
+        "host",
+        "port",
+        "cors_origin",
+        "max_body_bytes",
+        "drain_s",
+        "lame_duck_s",
+        "max_connections",
+        "keep_alive_s",
+        "log_level",
+        "log_format",
+    }
 )
 """Settings that nothing here would look at."""
 

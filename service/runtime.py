@@ -8,8 +8,10 @@ accepted request gets its terminal event and every command its answer, also when
 import asyncio
 import logging
 import queue
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -136,6 +138,16 @@ class Runtime:
         return self._thread.is_alive() and self._clock() - self._beat < STALL_S
 
     @property
+    def beat(self) -> float:
+        """When the thread last ended a turn."""
+        return self._beat
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the thread is gone though nobody stopped it."""
+        return not self._thread.is_alive() and not self.draining
+
+    @property
     def is_ready(self) -> bool:
         return self.is_live and not self.draining
 
@@ -191,6 +203,13 @@ class Runtime:
                 await asyncio.wait_for(self._closed.wait(), STALL_S)
                 self._thread.join(JOIN_S)
         self._close()
+
+    def give_up(self) -> str:
+        """The engine is lost: answer everyone in its place, with `engine_stopped`. Says where its thread stands."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        self.draining = True
+        self._close()
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def _run(self) -> None:
         try:

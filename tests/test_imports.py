@@ -16,6 +16,7 @@ from tests.tiny_model import write_tiny_gguf
 CONCURRENCY = (
     "service/runtime.py",
     "service/server.py",
+    "service/connections.py",  # the type of a transport
     "service/beside.py",
     "service/exchange.py",
     "service/background.py",  # callers in process block in threads of their own, or have none but ours
@@ -25,7 +26,8 @@ CONCURRENCY = (
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "fastapi": ("service/app.py", "service/*routes.py"),
     "starlette": ("service/app.py", "service/cors.py", "service/exchange.py"),
-    "uvicorn": ("service/server.py",),
+    "uvicorn": ("service/server.py", "service/connections.py"),
+    "h11": ("service/connections.py",),
     "pydantic": ("service/*schemas.py", "service/settings.py"),
     "prometheus_client": ("service/metrics.py",),
     "httpx": ("service/client.py", "service/calls.py", "service/cli/load_client.py", "model/loading/hf_client.py"),
