@@ -38,11 +38,14 @@ def serving_process(model: Path, *options: str, command: Sequence[str] = (*TANE,
     try:
         url = _address(process, log)
         assert process.stderr is not None
-        threading.Thread(target=log.extend, args=(process.stderr,), daemon=True).start()
+        rest = threading.Thread(target=log.extend, args=(process.stderr,), daemon=True)
+        rest.start()
         yield Server(process, url, log)
+        process.kill()
+        rest.join(10)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def _address(process: subprocess.Popen[str], log: list[str]) -> str:

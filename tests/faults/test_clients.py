@@ -63,7 +63,8 @@ def test_streams_that_are_reset_leave_nothing(live: Live, caplog: pytest.LogCapt
     assert RESETS == after["tane_requests_total cancelled"] - before["tane_requests_total cancelled"]
     assert 0 == after["tane_kv_cache_bytes leased"]
     assert [] == [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert (files, threads) == (len(os.listdir("/proc/self/fd")), threading.active_count())
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert threading.active_count() <= threads
 
 
 def read_to_the_end(connection: socket.socket) -> bytes:
