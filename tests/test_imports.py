@@ -15,6 +15,7 @@ from tests.tiny_model import write_tiny_gguf
 
 CONCURRENCY = (
     "service/runtime.py",
+    "service/ticket.py",
     "service/server.py",
     "service/connections.py",  # the type of a transport
     "service/beside.py",
@@ -76,6 +77,7 @@ ENGINE_ROOM = [
     "step_budget",
     "step_report",
     "tally",
+    "ticket",
 ]
 MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors", "logs")}
 """Data flows one way: what is on its way into the engine, and nothing of the door that sends it."""

@@ -13,8 +13,9 @@ from model.batch import Batch
 from service.admission import Ledger
 from service.errors import Draining, ServiceError, SessionBusy
 from service.request import Delta, Failed, Finished, GenerationRequest, ListSessions
-from service.runtime import REPORT_S, STALL_S, Runtime, Ticket
+from service.runtime import REPORT_S, STALL_S, Runtime
 from service.step_report import StepReport
+from service.ticket import Ticket
 from tests.engine_fakes import Context, HandClock, PagedModel, expected_ids, ids_of, make_engine, make_request
 
 PROMPT = tuple(range(2, 32))
