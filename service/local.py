@@ -47,6 +47,8 @@ OF_A_SERVER = frozenset(
         "cors_origin",
         "max_body_bytes",
         "drain_s",
+        "lame_duck_s",
+        "max_connections",
         "keep_alive_s",
         "log_level",
         "log_format",

@@ -8,8 +8,10 @@ accepted request gets its terminal event and every command its answer, also when
 import asyncio
 import logging
 import queue
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,8 +20,9 @@ from service.admission import Ledger, Quote
 from service.engine import Engine
 from service.errors import Draining, ServiceError
 from service.logs import told
-from service.request import CommandAnswer, Delta, Event, Failed, Finished, GenerationRequest, SessionCommand, Usage
+from service.request import CommandAnswer, Delta, Event, Failed, GenerationRequest, SessionCommand, Usage
 from service.step_report import StepReport
+from service.ticket import Ticket
 
 logger = logging.getLogger(__name__)
 
@@ -53,42 +56,6 @@ class Stop:
 
 
 Message = Submit | Cancel | Stop | SessionCommand
-
-
-class Ticket:
-    """One accepted request, seen from the event loop.
-
-    Deltas that were not read yet wait here, at most `max_new_tokens` tokens of them for each sample; a slow reader
-    never holds the engine up. Several may read: each delta goes to one of them, the terminal event to all.
-    """
-
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        self._cancel = cancel
-        self._waiting: dict[int, list[Delta]] = {}
-        self._terminal: Finished | Failed | None = None
-        self._news = asyncio.Event()
-        """Set as soon as there is something for whoever waits in `next_event`."""
-
-    def put(self, event: Delta | Finished | Failed) -> None:
-        if isinstance(event, Delta):
-            self._waiting.setdefault(event.index, []).append(event)
-        else:
-            self._terminal = event
-        self._news.set()
-
-    async def next_event(self) -> Delta | Finished | Failed:
-        """What is new: one delta for each index, merged from all that wait, and the terminal event last."""
-        while not self._waiting:
-            if self._terminal is not None:
-                return self._terminal
-            self._news.clear()
-            await self._news.wait()
-        return Delta.merged(self._waiting.pop(next(iter(self._waiting))))
-
-    def cancel(self) -> None:
-        """Ask for the end; nothing happens when it has come already."""
-        if self._terminal is None:
-            self._cancel()
 
 
 class Runtime:
@@ -125,6 +92,16 @@ class Runtime:
     def is_live(self) -> bool:
         """Whether the engine thread runs and its steps move."""
         return self._thread.is_alive() and self._clock() - self._beat < STALL_S
+
+    @property
+    def beat(self) -> float:
+        """When the thread last ended a turn."""
+        return self._beat
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the thread is gone though nobody stopped it."""
+        return not self._thread.is_alive() and not self.draining
 
     @property
     def is_ready(self) -> bool:
@@ -189,6 +166,13 @@ class Runtime:
                 await asyncio.wait_for(self._closed.wait(), STALL_S)
                 self._thread.join(JOIN_S)
         self._close()
+
+    def give_up(self) -> str:
+        """The engine is lost: answer everyone in its place, with `engine_stopped`. Says where its thread stands."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        self.draining = True
+        self._close()
+        return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def _run(self) -> None:
         try:

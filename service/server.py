@@ -1,46 +1,64 @@
 """uvicorn around the app: start the engine, serve, and on SIGTERM let running requests finish.
 
 Knows the server's life and nothing of routes. Always: while it drains the socket stays open, so that readiness is
-seen to be gone and new work is refused with a reason; a second signal ends at once.
+seen to be gone and new work is refused with a reason; a second signal ends at once; and so does an engine that does not
+move, once everyone who waits was answered.
 """
 
 import asyncio
-import errno
-import ipaddress
 import logging
+import os
+import resource
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import FrameType
-from typing import Any
 
 import uvicorn
 
+from service.addresses import place
 from service.app import create_app
+from service.connections import BoundedConnection, bounded
 from service.context import Service
 from service.logs import told
 from service.runtime import Runtime
 from service.settings import Settings
 from service.startup import runtimes_of
+from service.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 5
 """How long open connections may take to close once nothing runs any more."""
+LOOK_TICKS = 10
+"""Every how many ticks, of a tenth of a second, connections and engines are looked at."""
+OTHER_FILES = 256
+"""Descriptors that are kept for anything but connections."""
 
 
 class DrainingServer(uvicorn.Server):
     """Turns the first signal into a drain of every engine and the second into an exit."""
 
     def __init__(
-        self, config: uvicorn.Config, runtimes: Sequence[Runtime], drain_s: float, metrics_port: int | None = None
+        self,
+        config: uvicorn.Config,
+        runtimes: Sequence[Runtime],
+        drain_s: float,
+        *,
+        lame_duck_s: float = 0.0,
+        metrics_port: int | None = None,
     ) -> None:
         super().__init__(config)
         self._metrics_port = metrics_port
         self._runtimes = runtimes
         self._drain_s = drain_s
+        self._lame_duck_s = lame_duck_s
+        self._watchdog = Watchdog(runtimes)
+        self._end: asyncio.Task[None] | None = None
+        self.has_lost_engine = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
 
@@ -69,6 +87,24 @@ class DrainingServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         self.servers.append(await loop.create_server(made, self.config.host, self._metrics_port))
 
+    async def on_tick(self, counter: int) -> bool:
+        if counter % LOOK_TICKS == 0:
+            now = time.monotonic()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, BoundedConnection):
+                    connection.look(now)
+            self._look_at_engines(now)
+        return await super().on_tick(counter)
+
+    def _look_at_engines(self, now: float) -> None:
+        """Answer in the place of engines that are lost, and end: what they hold is not known any more."""
+        for index in () if self.has_lost_engine else self._watchdog.lost(now):
+            self.has_lost_engine = True
+            stack = self._runtimes[index].give_up()
+            logger.critical("an engine does not move; the server ends", extra=told("engine_lost", stack=stack))
+        if self.has_lost_engine and self._end is None:
+            self._end = asyncio.create_task(self._stop_and_exit())
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called inside the signal handler, so it only hands over to the loop."""
         if self._loop is not None:
@@ -92,7 +128,11 @@ class DrainingServer(uvicorn.Server):
         self._drain = asyncio.create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
-        await asyncio.gather(*(runtime.drain(self._drain_s) for runtime in self._runtimes))
+        ends = (runtime.drain(self._drain_s) for runtime in self._runtimes)
+        await asyncio.gather(asyncio.sleep(self._lame_duck_s), *ends)
+        await self._stop_and_exit()
+
+    async def _stop_and_exit(self) -> None:
         await self._stop()
         self.should_exit = True
 
@@ -100,69 +140,13 @@ class DrainingServer(uvicorn.Server):
         await asyncio.gather(*(runtime.stop() for runtime in self._runtimes))
 
 
-def place(host: str, port: int) -> str:
-    """An address as it stands in a URL."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def address_problem(settings: Settings) -> str | None:
-    """Why nothing can listen there, if so; tried without listening, so callers are not kept waiting for the model."""
-    for port in (settings.port, settings.metrics_port):
-        if port is None:
-            continue
-        try:
-            found = _addresses(settings.host, port)
-            for family, address in found:
-                _try_address(family, address, is_only=len(found) == 1)
-        except OSError as error:
-            return f"cannot listen on {settings.host}:{port}: {error.strerror}"
-    return None
-
-
-def exposure_problem(settings: Settings) -> str | None:
-    """Why these settings may not be served, if so: other machines could call without a key."""
-    if settings.metrics_port == settings.port:
-        return "--metrics-port must be another port than --port"
-    if settings.keys_file is not None or settings.insecure:
-        return None
-    try:
-        hosts = [address[0] for _, address in _addresses(settings.host, settings.port)]
-    except OSError:
-        return None  # nothing can listen there, which is told with its reason
-    if all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
-        return None
-    return (
-        f"other machines may reach {settings.host}, and no keys are asked for: give --keys-file, "
-        "or --insecure if anyone may call"
-    )
-
-
-def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
-    """Family and address of everything that the name stands for. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return [(family, address) for family, _, _, _, address in found]
-
-
-def _try_address(family: int, address: Any, *, is_only: bool) -> None:
-    """Bind for a moment. Of several addresses, one that this machine lacks is no fault. Raises OSError."""
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
-            if family == socket.AF_INET6:
-                trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, True)
-            trial.bind(address)
-    except OSError as error:
-        if is_only or error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
-            raise
-
-
-def run_server(service: Service, settings: Settings) -> int:
-    """Serve until a signal ends it; answers the process's exit code."""
-    runtimes = runtimes_of(service)
-    config = uvicorn.Config(
+def http_config(service: Service, settings: Settings) -> uvicorn.Config:
+    """uvicorn, as it serves this service."""
+    return uvicorn.Config(
         create_app(service),
         host=settings.host,
         port=settings.port,
+        http=bounded(connection_limit(settings.max_connections)),
         log_level=settings.log_level,
         log_config=None,
         access_log=False,
@@ -171,10 +155,34 @@ def run_server(service: Service, settings: Settings) -> int:
         server_header=False,
         timeout_graceful_shutdown=CLOSE_S,
     )
-    server = DrainingServer(config, runtimes, settings.drain_s, settings.metrics_port)
+
+
+def connection_limit(most: int) -> int:
+    """How many connections may be open: `most`, or as many as this process may have descriptors for."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return most
+    allowed = max(files - OTHER_FILES, files // 2)
+    if allowed < most:
+        logger.warning("at most %d connections, since the process may open %d files", allowed, files)
+    return min(most, allowed)
+
+
+def run_server(service: Service, settings: Settings) -> int:
+    """Serve until a signal ends it; answers the process's exit code. Ends the process if an engine was lost."""
+    server = DrainingServer(
+        http_config(service, settings),
+        runtimes_of(service),
+        settings.drain_s,
+        lame_duck_s=settings.lame_duck_s,
+        metrics_port=settings.metrics_port,
+    )
     # uvicorn leaves by SystemExit when it cannot listen, and has said why.
     with suppress(SystemExit):
         asyncio.run(server.serve_until_drained())
-    exit_code = 0 if server.started else 1
+    exit_code = 0 if server.started and not server.has_lost_engine else 1
     logger.info("stop", extra=told("stop", exit_code=exit_code))
+    if server.has_lost_engine:
+        # The interpreter would wait for threads, or take away what the lost one still holds.
+        os._exit(exit_code)
     return exit_code

@@ -184,6 +184,12 @@ class Settings(BaseModel):
     )
     max_body_bytes: int = Field(default=2 << 20, ge=1024, description="Largest request body.")
     drain_s: float = Field(default=30.0, ge=0, description="Seconds that running requests get to finish after SIGTERM.")
+    lame_duck_s: float = Field(
+        default=0.0, ge=0, description="Seconds after SIGTERM that the server says it is not ready, even if none run."
+    )
+    max_connections: int = Field(
+        default=2048, ge=1, description="Most open connections; one more is answered with 503 and closed."
+    )
     keep_alive_s: float = Field(
         default=15.0, gt=0, description="Seconds of silence after which a stream gets a comment line."
     )

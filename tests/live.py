@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx
-import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.app import create_app
 from service.context import Service
-from service.server import DrainingServer
+from service.server import DrainingServer, http_config
 from service.settings import Settings
 from service.startup import build_service, runtimes_of
 
@@ -54,7 +52,7 @@ class Live:
 def live_server(settings: Settings) -> Iterator[Live]:
     """Serve on a free port until the block ends."""
     service = build_service(settings)
-    config = uvicorn.Config(create_app(service), port=0, log_level="error", lifespan="off", ws="none")
+    config = http_config(service, settings.model_copy(update={"port": 0, "log_level": "error"}))
     server = DrainingServer(config, runtimes_of(service), drain_s=5)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve_until_drained()), daemon=True)
     thread.start()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.server import exposure_problem
+from service.addresses import exposure_problem
 from service.settings import Settings
 from tests.container.dockerfile import pairs, read_stages
 from tests.serving import serving

@@ -15,7 +15,9 @@ from tests.tiny_model import write_tiny_gguf
 
 CONCURRENCY = (
     "service/runtime.py",
+    "service/ticket.py",
     "service/server.py",
+    "service/connections.py",  # the type of a transport
     "service/beside.py",
     "service/exchange.py",
     "service/background.py",  # callers in process block in threads of their own, or have none but ours
@@ -25,7 +27,8 @@ CONCURRENCY = (
 ONLY_IN: dict[str, tuple[str, ...]] = {
     "fastapi": ("service/app.py", "service/*routes.py"),
     "starlette": ("service/app.py", "service/cors.py", "service/exchange.py"),
-    "uvicorn": ("service/server.py",),
+    "uvicorn": ("service/server.py", "service/connections.py"),
+    "h11": ("service/connections.py",),
     "pydantic": ("service/*schemas.py", "service/settings.py"),
     "prometheus_client": ("service/metrics.py",),
     "httpx": ("service/client.py", "service/calls.py", "service/cli/load_client.py", "model/loading/hf_client.py"),
@@ -77,6 +80,7 @@ ENGINE_ROOM = [
     "step_budget",
     "step_report",
     "tally",
+    "ticket",
 ]
 MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors", "logs")}
 """Data flows one way: what is on its way into the engine, and nothing of the door that sends it."""

@@ -65,8 +65,8 @@ def serve(**flags: Any) -> None:
 
 def _loaded(settings: "Settings") -> "Service":
     """What is to be served. Raises Failure and Unusable."""
+    from service.addresses import address_problem, exposure_problem
     from service.keys import KeysError
-    from service.server import address_problem, exposure_problem
     from service.startup import build_service
 
     if problem := exposure_problem(settings):

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from service.request import Delta, Failed, Finished, Usage
-from service.runtime import Ticket
 from service.settings import Settings
+from service.ticket import Ticket
 from tests.live import Live, live_server
 from tests.tiny_model import TinyShape, write_tiny_gguf
 

@@ -16,8 +16,9 @@ import pytest
 from model.loading.checkpoint import ModelFileError
 from service.local import OF_A_SERVER, InvalidValue, Tane, TaneError
 from service.request import GenerationRequest
-from service.runtime import Runtime, Ticket
+from service.runtime import Runtime
 from service.settings import Settings
+from service.ticket import Ticket
 from tests.source_files import ROOT
 from tests.tiny_model import TinyShape, write_tiny_gguf
 

@@ -13,8 +13,9 @@ from model.batch import Batch
 from service.admission import Ledger
 from service.errors import Draining, ServiceError, SessionBusy
 from service.request import Delta, Failed, Finished, GenerationRequest, ListSessions
-from service.runtime import REPORT_S, STALL_S, Runtime, Ticket
+from service.runtime import REPORT_S, STALL_S, Runtime
 from service.step_report import StepReport
+from service.ticket import Ticket
 from tests.engine_fakes import Context, HandClock, PagedModel, expected_ids, ids_of, make_engine, make_request
 
 PROMPT = tuple(range(2, 32))
@@ -342,3 +343,46 @@ async def test_an_idle_engine_rests() -> None:
 
         assert len(reports) - before <= 1
         assert runtime.is_ready
+
+
+@in_loop
+async def test_an_engine_that_is_given_up_answers_everyone_and_says_where_it_stands() -> None:
+    async with running() as (runtime, _, _):
+        began, go_on, step = threading.Event(), threading.Event(), runtime._engine.step
+
+        def standing_still() -> object:
+            began.set()
+            go_on.wait(10)
+            return step()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runtime._engine, "step", standing_still)
+            ticket = runtime.submit(make_request(PROMPT))
+            command = asyncio.create_task(runtime.command(ListSessions("l")))
+            await asyncio.to_thread(began.wait, 10)
+            stack = runtime.give_up()
+        ended = await terminal(ticket)
+        await asyncio.wait([command])
+        go_on.set()
+
+        with pytest.raises(Draining):
+            runtime.submit(make_request(PROMPT, request_id="late"))
+
+    assert isinstance(ended, Failed)
+    assert "engine_stopped" == ended.code
+    assert isinstance(command.exception(), Draining)
+    assert "standing_still" in stack
+
+
+@in_loop
+async def test_an_engine_has_ended_only_when_nobody_stopped_it() -> None:
+    async with running() as (runtime, _, _):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runtime, "_turn", lambda: False)
+            await runtime.command(ListSessions("wakes it"))
+            await asyncio.wait_for(runtime._closed.wait(), 10)
+            runtime._thread.join(10)
+        by_itself = runtime.has_ended
+        await runtime.stop()
+
+        assert (True, False) == (by_itself, runtime.has_ended)

@@ -48,7 +48,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     monkeypatch.setattr("service.startup.build_service", fake.build_service)
     monkeypatch.setattr("service.server.run_server", fake.run_server)
     monkeypatch.setattr("service.cli.serve.configure_logging", fake.configure_logging)
-    monkeypatch.setattr("service.server.address_problem", lambda settings: fake.address_problem)
+    monkeypatch.setattr("service.addresses.address_problem", lambda settings: fake.address_problem)
     return fake
 
 

@@ -1,0 +1,1 @@
+"""Hostile input over real sockets, beside a caller whose answers must not change."""

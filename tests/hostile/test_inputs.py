@@ -1,0 +1,46 @@
+"""A real server answers every hostile input as it should, and its other callers notice nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from service.settings import Settings
+from tests.hostile import wire
+from tests.hostile.assault import Report, assault
+from tests.hostile.inputs import every_input
+from tests.live import Live, live_server
+from tests.tiny_model import TinyShape, write_tiny_gguf
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=2048))
+    with live_server(Settings.load({}, {"model": str(path), "kv_cache_bytes": 4 << 20})) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def report(live: Live) -> Report:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "SECOND_ANSWER_S", 0.01)
+        return assault(live.url)
+
+
+@pytest.mark.parametrize("name", [hostile.name for hostile in every_input()])
+def test_a_hostile_input_is_answered_as_it_should_be(name: str, report: Report) -> None:
+    assert [] == report.problems.get(name, [])
+
+
+def test_no_hostile_input_is_a_fault_of_the_server(report: Report) -> None:
+    assert [] == report.faults
+
+
+def test_no_bit_of_another_callers_answers_changes(report: Report) -> None:
+    assert report.song.is_unchanged, report.song.heard
+
+
+def test_nothing_is_left_of_it(live: Live, report: Report) -> None:
+    live.wait_until_idle()
+
+    assert report.song.heard
+    assert 0 == live.samples()["tane_kv_cache_bytes leased"]
