@@ -11,7 +11,7 @@ from model.kv_cache import reservation
 from service.request import Finished, GenerationRequest
 from tests.engine_fakes import NAN, ids_of, make_request
 from tests.scripted_beams import expected, make_beam_engine
-from tests.service.test_engine_properties import LENGTHS, PAGES, SESSIONS, EngineLife
+from tests.service.test_engine_properties import KEY_IDS, LENGTHS, PAGES, SESSIONS, EngineLife
 
 
 class BeamLife(EngineLife):
@@ -30,6 +30,7 @@ class BeamLife(EngineLife):
         returned=st.integers(1, 3),
         alpha=st.sampled_from((0.0, 0.0, 1.0, -1.0)),
         session=st.sampled_from((None, *SESSIONS)),
+        key_id=KEY_IDS,
         deadline=st.sampled_from((None, None, 3.0)),
         ignore_eos=st.booleans(),
         use_cache=st.sampled_from((True, True, False)),
@@ -39,7 +40,7 @@ class BeamLife(EngineLife):
         prompt = (*self.histories[history % len(self.histories)][:length], *suffix)
         prompt = (*prompt, NAN) if given["poisoned"] else prompt
         pages = reservation(len(prompt), given["new"], given["width"])
-        if pages > PAGES or given["session"] in self.busy:
+        if pages > PAGES or (given["key_id"], given["session"]) in self.busy:
             return
         request = make_request(
             prompt,
@@ -47,6 +48,7 @@ class BeamLife(EngineLife):
             max_new_tokens=given["new"],
             sample_count=min(given["returned"], given["width"]),
             session_id=given["session"],
+            key_id=given["key_id"],
             use_cache=given["use_cache"],
             deadline_s=given["deadline"],
             streams=True,
@@ -59,7 +61,7 @@ class BeamLife(EngineLife):
         )
         self.requests[request.id] = request = replace(request, parameters=parameters)
         if given["session"]:
-            self.busy[given["session"]] = request.id
+            self.busy[given["key_id"], given["session"]] = request.id
         self.engine.submit(request, self.clock())
 
     def check(self, request: GenerationRequest, finished: Finished) -> None:
