@@ -44,7 +44,7 @@ def _answer(served: Served, request: GenerationRequest, quote: Quote) -> dict[st
     return {
         "model": served.model.name,
         "prompt_tokens": len(request.prompt_ids),
-        "max_generated_tokens": request.sample_count * request.parameters.max_new_tokens,
+        "max_generated_tokens": request.sample_count * request.tokens_left,
         "cache_positions": quote.cache_positions,
         "cache_bytes": quote.cache_positions * served.engine_info.kv_bytes_per_token,
         "expected_wait_s": quote.expected_wait_s,

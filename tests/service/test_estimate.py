@@ -32,6 +32,12 @@ def test_a_request_that_would_be_accepted_is_priced() -> None:
     } == answer.json
 
 
+def test_tokens_that_are_resumed_after_are_not_generated() -> None:
+    body = {"prompt": "abc", "max_new_tokens": 8, "seed": 1, "resume": {"token_ids": [3, 4, 5]}}
+
+    assert 5 == Client().post("/estimate", body).json["max_generated_tokens"]
+
+
 def test_a_request_that_would_be_refused_is_told_how() -> None:
     runtime = FakeRuntime()
     runtime.refusal = Overloaded("the queue is full", retry_after_s=7)
