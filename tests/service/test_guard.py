@@ -47,6 +47,12 @@ def test_only_health_answers_without_a_key(client: Client, method: str, path: st
     assert expected == client.request(method, path).status
 
 
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "PATCH", "TRACE", "BREW"])
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/generate", "/metrics", "/sessions/{session_id}"])
+def test_no_other_method_opens_a_route(client: Client, method: str, path: str) -> None:
+    assert 401 == client.request(method, path).status
+
+
 def test_every_route_of_the_application_is_looked_at() -> None:
     paths = {route.path for route in guarded().app.routes if isinstance(route, APIRoute)}
 
