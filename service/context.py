@@ -15,7 +15,7 @@ from model.loading.checkpoint import GenerationDefaults
 from service.admission import Quote
 from service.engine_info import EngineInfo
 from service.errors import NotFound
-from service.keys import Keys
+from service.keys import KnownKeys
 from service.metrics import Metrics
 from service.model_report import ModelReport
 from service.request import CommandAnswer, Delta, Failed, Finished, GenerationRequest, SessionCommand
@@ -134,7 +134,7 @@ class Service:
     """By name, the main one first."""
     settings: Settings
     metrics: Metrics
-    keys: Keys | None = None
+    keys: KnownKeys | None = None
     """Of those who may call; None: anyone may."""
     started_at: int = field(default_factory=lambda: int(time()))
     """Seconds since 1970."""

@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from service.errors import NotFound, ServiceError, Unauthorized
-from service.keys import Keys
+from service.keys import KnownKeys
 from service.middleware import App, Receive, Scope, Send, send_error
 from service.request_log import note_of
 
@@ -21,7 +21,7 @@ SCHEME = b"bearer "
 class Guard:
     """Lets a request through, or answers it with 401; on the port for metrics nothing else is served."""
 
-    def __init__(self, app: App, keys: Keys | None, metrics_port: int | None) -> None:
+    def __init__(self, app: App, keys: KnownKeys | None, metrics_port: int | None) -> None:
         """Without keys everyone may do everything on the main port."""
         self._app = app
         self._keys = keys

@@ -31,8 +31,8 @@ from service.draft_loading import FindModel, LoadedDraft, OpenModel, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
+from service.key_file import KeyFile
 from service.key_limits import KeyLedger, KeyLimits
-from service.keys import read_keys
 from service.metrics import Metrics
 from service.model_report import report_on
 from service.op_sets import ChosenOpSet, choose_op_set
@@ -160,7 +160,7 @@ def _chat_template(source: str | None, tokenizer: Tokenizer, model: str) -> tupl
 
 def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:
     """Everything behind the door; no runtime is started yet. Raises KeysError, ModelFileError and PullError."""
-    keys = None if settings.keys_file is None else read_keys(Path(settings.keys_file))
+    keys = None if settings.keys_file is None else KeyFile(Path(settings.keys_file))
     metrics = Metrics()
     limits = KeyLimits(settings.key_requests, settings.key_tokens_per_minute)
     ledger = KeyLedger(limits, clock=time.monotonic)
@@ -191,6 +191,11 @@ def _key_pages(settings: Settings, info: EngineInfo) -> int | None:
     """The pages that one key may hold."""
     share = settings.key_cache_share
     return None if share is None else max(1, int(share * info.page_count))
+
+
+def key_file_of(service: Service) -> KeyFile | None:
+    """The file to look at from time to time."""
+    return service.keys if isinstance(service.keys, KeyFile) else None
 
 
 def runtimes_of(service: Service) -> list[Runtime]:
