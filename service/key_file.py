@@ -7,7 +7,7 @@ told of once; one that is being written is not read before it has stayed the sam
 import logging
 from pathlib import Path
 
-from service.keys import Keys, KeysError, read_keys
+from service.keys import Keys, KeysError, KnownKeys, read_keys
 from service.logs import told
 
 logger = logging.getLogger(__name__)
@@ -66,3 +66,8 @@ class KeyFile:
         except OSError:
             return None
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def key_file_of(keys: KnownKeys | None) -> KeyFile | None:
+    """What is to be looked at: the keys, where they are those of a file."""
+    return keys if isinstance(keys, KeyFile) else None

@@ -23,11 +23,11 @@ from service.addresses import place
 from service.app import create_app
 from service.connections import BoundedConnection, bounded
 from service.context import Service
-from service.key_file import KeyFile
+from service.key_file import KeyFile, key_file_of
 from service.logs import told
 from service.runtime import Runtime
 from service.settings import Settings
-from service.startup import key_file_of, runtimes_of
+from service.startup import runtimes_of
 from service.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ def run_server(service: Service, settings: Settings) -> int:
         settings.drain_s,
         lame_duck_s=settings.lame_duck_s,
         metrics_port=settings.metrics_port,
-        key_file=key_file_of(service),
+        key_file=key_file_of(service.keys),
     )
     # uvicorn leaves by SystemExit when it cannot listen, and has said why.
     with suppress(SystemExit):

@@ -184,6 +184,7 @@ def _served(settings: Settings, loaded: Loaded, metrics: Metrics, keys: KeyLedge
         keys=keys,
         key_pages=_key_pages(settings, info),
     )
+    numbers.show_reserved(lambda: ledger.outstanding_tokens)
     return Served(Runtime(loaded.engine, ledger, on_report=numbers.observe), info, loaded.model)
 
 
@@ -191,11 +192,6 @@ def _key_pages(settings: Settings, info: EngineInfo) -> int | None:
     """The pages that one key may hold."""
     share = settings.key_cache_share
     return None if share is None else max(1, int(share * info.page_count))
-
-
-def key_file_of(service: Service) -> KeyFile | None:
-    """The file to look at from time to time."""
-    return service.keys if isinstance(service.keys, KeyFile) else None
 
 
 def runtimes_of(service: Service) -> list[Runtime]:
