@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from service.logs import told
 from service.runtime import Runtime
 from service.settings import Settings
 from service.startup import runtimes_of
+from service.traced import Tracer
 from service.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -177,6 +179,13 @@ def connection_limit(most: int) -> int:
     return min(most, allowed)
 
 
+def _close(tracer: Tracer) -> None:
+    """Send what is left to be told, if the collector takes it in time."""
+    last = threading.Thread(target=tracer.close, daemon=True)
+    last.start()
+    last.join(CLOSE_S)
+
+
 def run_server(service: Service, settings: Settings) -> int:
     """Serve until a signal ends it; answers the process's exit code. Ends the process if an engine was lost."""
     server = DrainingServer(
@@ -191,6 +200,8 @@ def run_server(service: Service, settings: Settings) -> int:
     with suppress(SystemExit):
         asyncio.run(server.serve_until_drained())
     exit_code = 0 if server.started and not server.has_lost_engine else 1
+    if service.tracer is not None:
+        _close(service.tracer)
     logger.info("stop", extra=told("stop", exit_code=exit_code))
     if server.has_lost_engine:
         # The interpreter would wait for threads, or take away what the lost one still holds.
