@@ -32,7 +32,7 @@ from service.request_log import GONE, METHODS, WATCHED, RequestNote
 logger = logging.getLogger(__name__)
 
 PATH = "/v1/traces"
-EXPORT_S = 5.0
+EXPORT_S = 3.0
 CHAT_ROUTE = "/v1/chat/completions"
 CONTEXT_HEADERS = ("traceparent", "tracestate")
 """What W3C's Trace Context defines."""
