@@ -18,7 +18,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 WORKDIR /src
 COPY pyproject.toml ./
 RUN python -m venv /opt/tane \
-    && python -c "import sys, tomllib; torch = {'0': False, '1': True}[sys.argv[1]]; needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; print(*(each for each in needed if torch or not each.startswith('torch>')), sep='\n')" "$TORCH" > /requirements.txt \
+    && python -c "import sys, tomllib; torch = {'0': False, '1': True}[sys.argv[1]]; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; needed = project['dependencies'] + project['optional-dependencies']['tracing']; print(*(each for each in needed if torch or not each.startswith('torch>')), sep='\n')" "$TORCH" > /requirements.txt \
     && /opt/tane/bin/pip install --requirement /requirements.txt
 COPY CMakeLists.txt README.md LICENSE ./
 COPY model model

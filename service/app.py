@@ -17,19 +17,31 @@ from service import __version__, estimate_routes, openai_routes, replay_routes, 
 from service.context import Service
 from service.cors import CrossOrigin
 from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
-from service.guard import Guard
+from service.guard import OPEN_PATHS, Guard
 from service.middleware import Door, request_id_of
+from service.openapi_document import completed
 from service.request_log import note_of
 from service.routes import json_response
 
 OPENAI_PREFIX = "/v1/"
 RETRY_STATUSES = (429, 503)
 DEFAULT_RETRY_S = 1
+NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+"""The framework's own would tell exceptions and whole paths to whoever collects."""
+
+
+class Application(FastAPI):
+    """The framework's application with a document that is complete."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            self.openapi_schema = completed(super().openapi(), OPEN_PATHS)
+        return self.openapi_schema
 
 
 def create_app(service: Service) -> FastAPI:
     """An application that serves `service`; it starts and stops nothing."""
-    app = FastAPI(title="Tane", version=__version__, redirect_slashes=False)
+    app = Application(title="Tane", version=__version__, redirect_slashes=False, telemetry=NO_TELEMETRY)
     app.state.service = service
     routers = (routes.router, session_routes.router, replay_routes.router, estimate_routes.router, openai_routes.router)
     for router in routers:
@@ -37,7 +49,7 @@ def create_app(service: Service) -> FastAPI:
     methods = _methods_by_path(route for router in routers for route in router.routes)
     app.state.methods = methods
     app.add_middleware(Guard, keys=service.keys, metrics_port=service.settings.metrics_port)
-    app.add_middleware(Door, metrics=service.metrics, routes=frozenset(methods))
+    app.add_middleware(Door, metrics=service.metrics, routes=frozenset(methods), tracer=service.tracer)
     if service.settings.cors_origin:
         app.add_middleware(CrossOrigin, origins=service.settings.cors_origin)
     app.add_exception_handler(ServiceError, _service_error)

@@ -6,7 +6,7 @@ Knows names and no behaviour. Always: built once, before the first request, and 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from model.chat import Message
 from model.config import ModelConfig
@@ -15,11 +15,14 @@ from model.loading.checkpoint import GenerationDefaults
 from service.admission import Quote
 from service.engine_info import EngineInfo
 from service.errors import NotFound
-from service.keys import Keys
+from service.keys import KnownKeys
 from service.metrics import Metrics
 from service.model_report import ModelReport
 from service.request import CommandAnswer, Delta, Failed, Finished, GenerationRequest, SessionCommand
 from service.settings import Settings
+
+if TYPE_CHECKING:  # it knows what is noted of requests, which knows tickets
+    from service.traced import Tracer
 
 
 class Ticket(Protocol):
@@ -134,8 +137,10 @@ class Service:
     """By name, the main one first."""
     settings: Settings
     metrics: Metrics
-    keys: Keys | None = None
+    keys: KnownKeys | None = None
     """Of those who may call; None: anyone may."""
+    tracer: "Tracer | None" = None
+    """Who tells a collector of requests."""
     started_at: int = field(default_factory=lambda: int(time()))
     """Seconds since 1970."""
 

@@ -87,6 +87,7 @@ class Engine:
         self._clock = clock
         self._make_budget = make_budget
         self._make_drafting = make_drafting or (lambda: Drafting(clock=clock, eos_token_ids=eos_token_ids))
+        self._gone: frozenset[str] = frozenset()
         self._build()
 
     @property
@@ -133,6 +134,10 @@ class Engine:
             case ForkSession():
                 return self._fork(command, sessions, session)
 
+    def let_keys_go(self, key_ids: frozenset[str]) -> None:
+        """Keep nothing for these keys, now and later, beyond what runs for them. Replaces those named before."""
+        self._gone = self._namespaces.gone = key_ids
+
     def check_books(self) -> None:
         """Raise BooksError when pages, tokens or sessions do not add up."""
         self._scheduler.check_books()
@@ -153,6 +158,7 @@ class Engine:
             max_sessions=self._limits.max_sessions,
             key_pages=self._limits.key_pages,
         )
+        self._namespaces.gone = self._gone
         self._scheduler = Scheduler(
             pool,
             self._namespaces,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 KEY = re.compile(rb"[!-~]{1,512}")
 """What can stand after `Bearer` as one word."""
@@ -21,14 +22,23 @@ class KeysError(Exception):
     """A file of keys that cannot be used."""
 
 
+class KnownKeys(Protocol):
+    def id_of(self, presented: bytes) -> str | None:
+        """The id of a key that is known, else None."""
+
+
 class Keys:
-    """The keys of one server."""
+    """Keys that do not change."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self._digests = tuple(sha256(key).digest() for key in keys)
 
     def __len__(self) -> int:
         return len(self._digests)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return frozenset(map(_id, self._digests))
 
     def id_of(self, presented: bytes) -> str | None:
         """The id of a key that is known, else None."""

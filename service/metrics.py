@@ -117,6 +117,10 @@ class _Families:
     def _add_requests(self) -> None:
         self.ended = self._counter("tane_requests", "Requests that ended.", "outcome")
         self.active = self._gauge("tane_active_requests", "Unfinished requests.", "state")
+        self.reserved = self._gauge(
+            "tane_reserved_tokens",
+            "Cache positions that unfinished requests may come to hold, as the queue counts them.",
+        )
         self.times = {
             "queue_s": self._histogram("tane_queue_seconds", "Time in the queue.", _SECONDS),
             "time_to_first_token_s": self._histogram(
@@ -164,6 +168,11 @@ class ModelMetrics:
         self._rows = {kind: families.rows.labels(name, kind) for kind in ("prefill", "decode")}
         self._pages = {state: families.pages.labels(name, state) for state in ("leased", "idle", "free")}
         self._show_pages(free=page_count, idle=0, leased=0)
+        self._reserved = families.reserved.labels(name)
+
+    def show_reserved(self, tokens: Callable[[], float]) -> None:
+        """Ask for the reserved tokens whenever the numbers are read."""
+        self._reserved.set_function(tokens)
 
     def observe(self, report: StepReport) -> None:
         """Count what one step did."""

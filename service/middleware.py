@@ -14,6 +14,7 @@ from service.logs import AnswerCut
 from service.metrics import Metrics
 from service.request_log import GONE, RequestNote, new_note
 from service.sse import encode_json
+from service.traced import Tracer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -35,11 +36,12 @@ def new_request_id() -> str:
 class Door:
     """The outermost layer of the app, but for the one that speaks to browsers."""
 
-    def __init__(self, app: App, metrics: Metrics, routes: frozenset[str]) -> None:
+    def __init__(self, app: App, metrics: Metrics, routes: frozenset[str], tracer: Tracer | None = None) -> None:
         """`routes` are the path templates that may become labels."""
         self._app = app
         self._metrics = metrics
         self._routes = routes
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,6 +74,8 @@ class Door:
             route = self._route(scope)
             self._metrics.http(route, status or GONE)
             note.log(route, status or GONE)
+            if self._tracer is not None:
+                self._tracer.tell(note, route, status or GONE, scope["headers"])
 
     def _route(self, scope: Scope) -> str:
         path = getattr(scope.get("route"), "path", OTHER_ROUTE)

@@ -25,7 +25,7 @@ class Namespace:
 
 
 class Namespaces:
-    """Those of all keys that came so far; there are never more than the file of keys has lines."""
+    """Those of all keys that came so far."""
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Namespaces:
         self._key_pages = key_pages
         self._clock = count(1)
         self._by_key: dict[str | None, Namespace] = {}
+        self.gone: frozenset[str] = frozenset()
+        """Keys that will not come again; what is kept for them goes as soon as nothing runs with it."""
 
     def __iter__(self) -> Iterator[Namespace]:
         return iter(self._by_key.values())
@@ -60,9 +62,12 @@ class Namespaces:
         return found
 
     def expire(self, now: float) -> None:
-        """Forget sessions that outlived their time."""
+        """Forget sessions that outlived their time, and what is kept for keys that are gone."""
         for each in self:
             each.sessions.expire(now)
+        for key_id in self.gone & self._by_key.keys():
+            self._by_key[key_id].sessions.forget_idle("explicit")
+            self._by_key[key_id].tree.clear()
 
     def clear(self) -> None:
         """Drop every page that nobody leases."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from service.context import Ticket
 from service.logs import told
-from service.request import Delta, Failed, Finished
+from service.request import Delta, Failed, Finished, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +40,23 @@ class RequestNote:
     began: float = field(default_factory=time.perf_counter)
     model: str | None = None
     streamed: bool = False
+    asked: GenerationRequest | None = None
+    """What is generated for it, once it was understood."""
+    submitted: float | None = None
+    """When it was; like `began` in seconds of `time.perf_counter`."""
     error_code: str | None = None
     """Of the error that was answered, before any text or after a fault of ours in a stream."""
     end: Finished | Failed | None = None
     fault: Exception | None = None
     """One that nobody expected."""
 
+    def accept(self, model: str, asked: GenerationRequest) -> None:
+        """It was understood, and is about to be submitted."""
+        self.model, self.streamed, self.asked, self.submitted = model, asked.streams, asked, time.perf_counter()
+
     def log(self, route: str, status: int) -> None:
         """Tell of it, as it has ended."""
-        outcome = self._outcome(status)
+        outcome = self.outcome(status)
         level = logging.DEBUG if route in WATCHED and status < HTTPStatus.BAD_REQUEST else logging.INFO
         if self.fault is not None or status == HTTPStatus.INTERNAL_SERVER_ERROR or outcome in OUR_FAULT:
             level = logging.ERROR
@@ -57,7 +65,7 @@ class RequestNote:
                 level, "request", exc_info=self.fault, extra=told("request", **self._fields(route, status, outcome))
             )
 
-    def _outcome(self, status: int) -> str | None:
+    def outcome(self, status: int) -> str | None:
         """How the generation ended; None where nothing was to be generated."""
         if isinstance(self.end, Finished):
             return self.end.completions[0].finish_reason

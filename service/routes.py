@@ -38,6 +38,7 @@ NOT_IN_INFO = {
     "cors_origin",
     "engine",
     "max_queue_tokens",
+    "otlp_endpoint",
 }
 """Settings that are paths and addresses, or that `engine` shows as they took effect."""
 BESIDE_THE_MODEL = ("draft", "engine", "reproducibility")
@@ -72,7 +73,7 @@ async def body_of(request: Request) -> bytes:
 def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket:
     """Accept what a route was asked for, and have its end noted. Raises what `Runtime.submit` raises."""
     note = note_of(request.scope)
-    note.model, note.streamed = served.model.name, asked.streams
+    note.accept(served.model.name, asked)
     return NotedTicket(served.runtime.submit(replace(asked, key_id=note.key_id)), note)
 
 

@@ -51,11 +51,16 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class LetGo:
+    key_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     pass
 
 
-Message = Submit | Cancel | Stop | SessionCommand
+Message = Submit | Cancel | LetGo | Stop | SessionCommand
 
 
 class Runtime:
@@ -135,6 +140,10 @@ class Runtime:
         if self.draining or not self._is_open:
             return replace(quote, refusal=Draining("the server is stopping", retry_after_s=1))
         return quote
+
+    def let_keys_go(self, key_ids: frozenset[str]) -> None:
+        """Keep nothing for these keys and, of those named before, for no others; what runs for them may finish."""
+        self._inbox.put(LetGo(key_ids))
 
     async def command(self, command: SessionCommand) -> CommandAnswer:
         """Carry out a session command between two steps. Raises Draining, and ServiceError for a fault of ours."""
@@ -218,6 +227,8 @@ class Runtime:
                     self._engine.submit(request, arrived)
                 case Cancel(request_id):
                     events += self._engine.cancel(request_id)
+                case LetGo(key_ids):
+                    self._engine.let_keys_go(key_ids)
                 case _:
                     events.append(self._carry_out(message))
 

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,10 +24,12 @@ from service.addresses import place
 from service.app import create_app
 from service.connections import BoundedConnection, bounded
 from service.context import Service
+from service.key_file import KeyFile, key_file_of
 from service.logs import told
 from service.runtime import Runtime
 from service.settings import Settings
 from service.startup import runtimes_of
+from service.traced import Tracer
 from service.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -34,7 +37,7 @@ logger = logging.getLogger(__name__)
 CLOSE_S = 5
 """How long open connections may take to close once nothing runs any more."""
 LOOK_TICKS = 10
-"""Every how many ticks, of a tenth of a second, connections and engines are looked at."""
+"""Every how many ticks, of a tenth of a second, connections, engines and the file of keys are looked at."""
 OTHER_FILES = 256
 """Descriptors that are kept for anything but connections."""
 
@@ -50,9 +53,11 @@ class DrainingServer(uvicorn.Server):
         *,
         lame_duck_s: float = 0.0,
         metrics_port: int | None = None,
+        key_file: KeyFile | None = None,
     ) -> None:
         super().__init__(config)
         self._metrics_port = metrics_port
+        self._key_file = key_file
         self._runtimes = runtimes
         self._drain_s = drain_s
         self._lame_duck_s = lame_duck_s
@@ -94,6 +99,7 @@ class DrainingServer(uvicorn.Server):
                 if isinstance(connection, BoundedConnection):
                     connection.look(now)
             self._look_at_engines(now)
+            self._look_at_keys()
         return await super().on_tick(counter)
 
     def _look_at_engines(self, now: float) -> None:
@@ -104,6 +110,11 @@ class DrainingServer(uvicorn.Server):
             logger.critical("an engine does not move; the server ends", extra=told("engine_lost", stack=stack))
         if self.has_lost_engine and self._end is None:
             self._end = asyncio.create_task(self._stop_and_exit())
+
+    def _look_at_keys(self) -> None:
+        if self._key_file is not None and self._key_file.look():
+            for runtime in self._runtimes:
+                runtime.let_keys_go(self._key_file.gone)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called inside the signal handler, so it only hands over to the loop."""
@@ -168,6 +179,13 @@ def connection_limit(most: int) -> int:
     return min(most, allowed)
 
 
+def _close(tracer: Tracer) -> None:
+    """Send what is left to be told, if the collector takes it in time."""
+    last = threading.Thread(target=tracer.close, daemon=True)
+    last.start()
+    last.join(CLOSE_S)
+
+
 def run_server(service: Service, settings: Settings) -> int:
     """Serve until a signal ends it; answers the process's exit code. Ends the process if an engine was lost."""
     server = DrainingServer(
@@ -176,11 +194,14 @@ def run_server(service: Service, settings: Settings) -> int:
         settings.drain_s,
         lame_duck_s=settings.lame_duck_s,
         metrics_port=settings.metrics_port,
+        key_file=key_file_of(service.keys),
     )
     # uvicorn leaves by SystemExit when it cannot listen, and has said why.
     with suppress(SystemExit):
         asyncio.run(server.serve_until_drained())
     exit_code = 0 if server.started and not server.has_lost_engine else 1
+    if service.tracer is not None:
+        _close(service.tracer)
     logger.info("stop", extra=told("stop", exit_code=exit_code))
     if server.has_lost_engine:
         # The interpreter would wait for threads, or take away what the lost one still holds.

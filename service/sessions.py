@@ -136,6 +136,11 @@ class Sessions:
                 return
             self.forget(stale, "ttl")
 
+    def forget_idle(self, reason: EvictionReason) -> None:
+        """Forget every session that no turn runs in."""
+        for session in [each for each in self._sessions.values() if not each.busy]:
+            self.forget(session, reason)
+
     def busy_ids(self) -> set[str]:
         return {session.id for session in self._sessions.values() if session.busy}
 

@@ -8,7 +8,6 @@ import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
@@ -17,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from model.loading.hf_reference import DEFAULT_ENDPOINT, PUBLIC_HUB, HubAccess
+from service.option import PREFIX, Option
 
-PREFIX = "TANE_"
 CLIENT_VARIABLES = frozenset({"TANE_API_KEY"})
 """With the prefix, but for the commands that call servers."""
 VARIANT = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
@@ -35,30 +34,6 @@ class SettingsError(Exception):
         self.problems = problems
         self.names = tuple(names)
         """The options or variables, in the same order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One field of `Settings` as the command line shows it."""
-
-    name: str
-    description: str
-    allowed: str
-    """What a value may be, in words that follow "must be"."""
-    default: Any
-    metavar: str
-    repeats: bool = False
-    """Whether the flag may be given several times."""
-    is_switch: bool = False
-    """Whether the flag stands without a value."""
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return PREFIX + self.name.upper()
 
 
 def _separate(value: Any) -> Any:
@@ -113,7 +88,7 @@ class Settings(BaseModel):
         default=False, description="Serve other machines without keys, as --host says, although anyone may call then."
     )
     metrics_port: int | None = Field(
-        default=None, ge=1, le=65535, description="A second port that serves /metrics alone, and asks for no key."
+        default=None, ge=1, le=65535, description="A second port, for /metrics, /livez and /readyz, without a key."
     )
     model: str | None = Field(
         default=None,
@@ -193,6 +168,11 @@ class Settings(BaseModel):
     keep_alive_s: float = Field(
         default=15.0, gt=0, description="Seconds of silence after which a stream gets a comment line."
     )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="Address of an OpenTelemetry collector, like http://127.0.0.1:4318, that is told of each request "
+        "when it has ended: ids, counts and times. OTEL_EXPORTER_OTLP_ENDPOINT means the same. Needs tane[tracing].",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least serious lines logged."
     )
@@ -237,6 +217,8 @@ class Settings(BaseModel):
         given = {name: value for name, value in flags.items() if value not in (None, ())}
         if user_cache := environ.get("XDG_CACHE_HOME"):
             named.setdefault("cache_folder", str(Path(user_cache, "tane")))
+        if collector := environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+            named.setdefault("otlp_endpoint", collector)
         try:
             settings = cls.model_validate(named | given)
         except ValidationError as error:

@@ -31,8 +31,8 @@ from service.draft_loading import FindModel, LoadedDraft, OpenModel, load_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
+from service.key_file import KeyFile
 from service.key_limits import KeyLedger, KeyLimits
-from service.keys import read_keys
 from service.metrics import Metrics
 from service.model_report import report_on
 from service.op_sets import ChosenOpSet, choose_op_set
@@ -160,7 +160,7 @@ def _chat_template(source: str | None, tokenizer: Tokenizer, model: str) -> tupl
 
 def build_service(settings: Settings, *, progress: Progress | None = None) -> Service:
     """Everything behind the door; no runtime is started yet. Raises KeysError, ModelFileError and PullError."""
-    keys = None if settings.keys_file is None else read_keys(Path(settings.keys_file))
+    keys = None if settings.keys_file is None else KeyFile(Path(settings.keys_file))
     metrics = Metrics()
     limits = KeyLimits(settings.key_requests, settings.key_tokens_per_minute)
     ledger = KeyLedger(limits, clock=time.monotonic)
@@ -184,6 +184,7 @@ def _served(settings: Settings, loaded: Loaded, metrics: Metrics, keys: KeyLedge
         keys=keys,
         key_pages=_key_pages(settings, info),
     )
+    numbers.show_reserved(lambda: ledger.outstanding_tokens)
     return Served(Runtime(loaded.engine, ledger, on_report=numbers.observe), info, loaded.model)
 
 

@@ -81,7 +81,8 @@ def requirements(torch: str) -> tuple[int, list[str]]:
 
 
 def test_torch_alone_is_left_out_of_what_is_installed() -> None:
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["tracing"]]
 
     assert (0, needed) == requirements("1")
     assert (0, [each for each in needed if not each.startswith("torch")]) == requirements("0")

@@ -55,6 +55,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "jsonschema": (),
     "jinja2": ("model/chat.py",),
     "matplotlib": ("service/cli/plotting.py",),
+    "opentelemetry": ("service/tracing.py",),
     "gguf": (),
 }
 """The files that may import each of these, as patterns."""
@@ -113,10 +114,11 @@ NATIVE_PATH = [
 
 LOADS = """
 import importlib, json, sys
+heavy = ("torch", "transformers", "opentelemetry.sdk", "opentelemetry.exporter")
 loaded = {}
 for name in sys.argv[1:]:
     importlib.import_module(name)
-    loaded[name] = [heavy for heavy in ("torch", "transformers") if heavy in sys.modules]
+    loaded[name] = [each for each in heavy if each in sys.modules]
 json.dump(loaded, sys.stdout)
 """
 """A program that imports the modules it is given, one after another, and tells what is loaded after each."""
@@ -201,7 +203,7 @@ def test_the_environment_is_read_in_one_place() -> None:
     assert {"service/settings.py"} == readers
 
 
-def test_serving_without_torch_loads_neither_torch_nor_transformers() -> None:
+def test_serving_loads_neither_torch_nor_transformers_nor_what_sends_traces() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", LOADS, *NATIVE_PATH], cwd=ROOT, capture_output=True, text=True, check=False
     )

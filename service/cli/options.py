@@ -12,8 +12,9 @@ import click
 from click.core import ParameterSource
 
 from service.field_errors import without_null
+from service.option import Option
 from service.schemas import GenerateRequest, schema
-from service.settings import Option, Settings
+from service.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SCALARS: Mapping[str, type] = {"integer": int, "number": float, "string": str}

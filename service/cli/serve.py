@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,16 +69,19 @@ def _loaded(settings: "Settings") -> "Service":
     from service.addresses import address_problem, exposure_problem
     from service.keys import KeysError
     from service.startup import build_service
+    from service.traced import TracingError, tracer_for
 
     if problem := exposure_problem(settings):
         raise Unusable(problem)
     if problem := address_problem(settings):
         raise Failure(problem)
     try:
+        tracer = tracer_for(settings.otlp_endpoint)
         with model_errors(), loading_bar("loading the model") as progress:
-            return build_service(settings, progress=progress)
-    except KeysError as error:
+            service = build_service(settings, progress=progress)
+    except (KeysError, TracingError) as error:
         raise Unusable(str(error)) from error
+    return service if tracer is None else replace(service, tracer=tracer)
 
 
 def _tell_of(service: "Service") -> None:

@@ -20,6 +20,7 @@ DEPLOY = ROOT / "deploy"
 COMPOSE = DEPLOY / "compose.yaml"
 PROMETHEUS = DEPLOY / "prometheus"
 GRAFANA = DEPLOY / "grafana"
+KUBERNETES = DEPLOY / "kubernetes"
 GRAFANA_VARIABLES = {"$__rate_interval": "1m", "$instance": "a", "$model": "m"}
 """What stands in an expression until a person chooses, and something that it may become."""
 
@@ -66,15 +67,37 @@ def dashboard() -> dict[str, Any]:
     return found
 
 
+@cache
+def adapter_rules() -> tuple[dict[str, Any], ...]:
+    """What the adapter makes measures for the autoscaler of."""
+    text = (KUBERNETES / "prometheus/adapter-rules.yaml").read_text(encoding="utf-8")
+    return tuple(yaml.safe_load(text)["rules"]["custom"])
+
+
+def adapter_query(rule: dict[str, Any]) -> str:
+    """The rule's query as the adapter writes it out for one pod."""
+    text: str = rule["metricsQuery"]
+    for name, value in (
+        ("<<.Series>>", rule["name"]["matches"]),
+        ("<<.LabelMatchers>>", 'namespace="n",pod="p"'),
+        ("<<.GroupBy>>", "pod"),
+    ):
+        text = text.replace(name, value)
+    return text
+
+
 def panels() -> list[dict[str, Any]]:
     """Those that show something: rows only part them."""
     return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
 
 
 def expressions() -> Iterator[Expression]:
-    """Of every alert, panel, note and choice."""
+    """Of every alert, panel, note, choice and rule of the adapter."""
     for rule in alerts():
         yield Expression(rule["alert"], rule["expr"])
+    for rule in adapter_rules():
+        yield Expression(f"adapter {rule['name']['as']}", rule["seriesQuery"])
+        yield Expression(f"adapter query {rule['name']['as']}", adapter_query(rule))
     for panel in panels():
         for target in panel["targets"]:
             yield Expression(f"panel {panel['id']}, {panel['title']}", target["expr"])

@@ -17,11 +17,11 @@ from tests.live import Live, live_server
 from tests.tiny_model import write_tiny_gguf
 
 EXPRESSIONS = tuple(expressions())
-ADDED = frozenset({"job", "instance"})
-"""Labels that Prometheus adds to each series that it reads."""
+ADDED = frozenset({"job", "instance", "namespace", "pod"})
+"""Labels that Prometheus adds to each series that it reads; the last two where its operator tells it what to read."""
 ITS_OWN: dict[str, frozenset[str]] = {"up": frozenset(), "ALERTS": frozenset({"alertname", "alertstate"})}
 """Series that Prometheus makes itself."""
-OPEN = frozenset({"job", "instance", "model", "alertname", "alertstate", "status", "route"})
+OPEN = frozenset({*ADDED, "model", "alertname", "alertstate", "status", "route"})
 """Labels whose values are not a closed set that is there from the start; routes are compared apart."""
 
 Exported = dict[str, dict[str, set[str]]]
@@ -57,7 +57,7 @@ each_expression = pytest.mark.parametrize("expression", EXPRESSIONS, ids=[each.p
 def test_alerts_panels_notes_and_choices_are_all_looked_at() -> None:
     kinds = {"alert" if each.place.startswith("Tane") else each.place.partition(" ")[0] for each in EXPRESSIONS}
 
-    assert {"alert", "panel", "notes", "choice"} == kinds
+    assert {"alert", "panel", "notes", "choice", "adapter"} == kinds
 
 
 @each_expression

@@ -1,5 +1,6 @@
 """Keys on a real server: who is let in, whose cache it is, and what a key may use."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,3 +68,39 @@ def test_the_file_of_keys_is_judged_before_the_model_is_looked_for(tmp_path: Pat
 
     with pytest.raises(KeysError):
         build_service(settings)
+
+
+@pytest.mark.slow
+def test_a_key_is_taken_away_and_another_added_while_the_server_runs(tmp_path: Path) -> None:
+    model = write_tiny_gguf(tmp_path / "tiny.gguf", format="Q4_1")
+    file = tmp_path / "keys"
+    file.write_text(f"{ALICE}\n{BOB}\n", encoding="utf-8")
+    settings = Settings.load({}, {"model": str(model), "kv_cache_bytes": 1 << 20, "keys_file": str(file)})
+    with live_server(settings) as live:
+        with TaneClient(live.url, api_key=ALICE) as alice:
+            alice.generate(prompt_tokens=PROMPT, max_new_tokens=4, session_id="s")
+        before = idle_bytes(live, ALICE)
+        file.write_text("carol-key\n", encoding="utf-8")
+        for _ in range(100):
+            if 401 == status(live, ALICE):
+                break
+            time.sleep(0.1)
+        time.sleep(1.5)  # an idle engine turns once a second
+
+        assert [401, 401, 200] == [status(live, key) for key in (ALICE, BOB, "carol-key")]
+        assert before > 0 == idle_bytes(live, "carol-key")
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def status(live: Live, key: str) -> int:
+    return httpx.get(f"{live.url}/info", headers=bearer(key)).status_code
+
+
+def idle_bytes(live: Live, key: str) -> float:
+    """What the cache keeps for nobody who runs."""
+    text = httpx.get(f"{live.url}/metrics", headers=bearer(key)).text
+    (line,) = [line for line in text.splitlines() if line.startswith("tane_kv_cache_bytes{") and 'state="idle"' in line]
+    return float(line.rpartition(" ")[2])

@@ -66,6 +66,7 @@ NAMES = {
     "tane_prefix_cache_queried_tokens",
     "tane_prefix_cache_hit_tokens",
     "tane_active_requests",
+    "tane_reserved_tokens",
     "tane_requests",
     "tane_http_requests",
     "tane_model_info",
@@ -249,6 +250,15 @@ def test_the_model_info_names_what_is_served() -> None:
 
     (info,) = [f for f in text_string_to_metric_families(metrics.render().decode()) if f.name == "tane_model_info"]
     assert {"model": 'a"b\\c', "engine": "torch"} == info.samples[0].labels
+
+
+def test_reserved_tokens_are_those_of_the_moment_of_reading() -> None:
+    metrics, models = make_metrics()
+    reserved = [7]
+    models["tiny"].show_reserved(lambda: reserved[0])
+    reserved[0] = 320
+
+    assert 320 == samples(metrics.render())["tane_reserved_tokens"]
 
 
 def test_each_model_has_a_series_of_its_own() -> None:

@@ -172,3 +172,56 @@ def test_a_key_keeps_no_more_than_its_share_though_pages_are_free() -> None:
             held.append(len(pages_by_key(engine)["a"]))
 
     assert 8 == max(held)
+
+
+def idle_pages(engine: Engine, key_id: str) -> int:
+    return len(engine._namespaces.of(key_id).tree._nodes)
+
+
+def test_nothing_is_kept_for_a_key_that_is_gone() -> None:
+    engine, _ = make_engine()
+    for key_id in "ab":
+        run(engine, make_request(PROMPT, key_id=key_id, session_id="s"))
+
+    engine.let_keys_go(frozenset({"a"}))
+    engine.step()
+
+    assert (0, 7) == (idle_pages(engine, "a"), idle_pages(engine, "b"))
+    assert [0, 1] == [len(listed(engine, key_id)) for key_id in "ab"]
+
+
+def listed(engine: Engine, key_id: str) -> tuple[object, ...]:
+    return engine.command(ListSessions("c", key_id)).sessions
+
+
+def test_what_runs_for_a_key_that_goes_may_finish_and_leaves_nothing() -> None:
+    engine, _ = make_engine()
+    request = make_request(PROMPT, key_id="a", session_id="s", max_new_tokens=20)
+    engine.submit(request, 0.0)
+    engine.step()
+
+    engine.let_keys_go(frozenset({"a"}))
+    (finished,) = run_until_idle(engine)
+    engine.step()
+
+    assert isinstance(finished, Finished)
+    assert expected_ids(request) == ids_of(finished)
+    assert (0, 0) == (idle_pages(engine, "a"), len(listed(engine, "a")))
+
+
+def test_a_key_that_is_gone_keeps_nothing_after_the_engine_began_again() -> None:
+    engine, _ = make_engine()
+    engine.let_keys_go(frozenset({"a"}))
+    engine.recover("engine_failed")
+    run(engine, make_request(PROMPT, key_id="a"))
+    engine.step()
+
+    assert 0 == idle_pages(engine, "a")
+
+
+def test_a_key_that_comes_back_keeps_again() -> None:
+    engine, _ = make_engine()
+    engine.let_keys_go(frozenset({"a"}))
+    engine.let_keys_go(frozenset())
+
+    assert [0, 199] == [reused(engine, "a") for _ in range(2)]

@@ -233,6 +233,13 @@ def test_a_file_of_keys_that_cannot_be_used_ends_the_command_in_a_line(server: F
     assert "Error: keys:2: a key is 1 to 512 printable ASCII characters without spaces" in result.stderr
 
 
+def test_a_collector_that_is_none_ends_the_command_in_a_line(server: FakeServer) -> None:
+    result = serve("--otlp-endpoint", "collector:4317")
+
+    assert 2 == result.exit_code
+    assert "Error: --otlp-endpoint must be an address like http://127.0.0.1:4318" in result.stderr
+
+
 def test_the_line_to_try_names_the_variable_of_the_key(server: FakeServer) -> None:
     server.keys = Keys([b"secret"])
 
