@@ -12,7 +12,6 @@ import pytest
 from service.app import create_app
 from service.cli.load import LoadReport, run_load
 from service.cli.load_client import LoadError, connected
-from service.cli.load_places import Places, ReplicaLoad
 from service.cli.load_plan import Load, LoadPlan, Question, Target
 from service.cli.load_prompts import Length, arrivals
 from service.cli.load_report import StreamRecord
@@ -294,35 +293,6 @@ def test_prompts_begin_with_what_they_share(server: CompletionsFake, url: str) -
     texts = [body["prompt"].split() for body in server.bodies]
     assert 1 == len({tuple(words[:15]) for words in texts})
     assert 4 == len({tuple(words) for words in texts})
-
-
-def test_prompts_of_a_group_begin_alike(server: CompletionsFake, url: str) -> None:
-    run(
-        url,
-        replace(PLAN, requests=6, prompt_tokens=Length(20, 20), shared_prefix=15, prefix_groups=3),
-    )
-
-    beginnings = [tuple(body["prompt"].split()[:15]) for body in server.bodies]
-    assert beginnings[:3] == beginnings[3:]
-    assert 3 == len(set(beginnings))
-
-
-def test_what_belongs_together_carries_one_header(server: CompletionsFake, url: str) -> None:
-    plan = replace(PLAN, requests=4, prompt_tokens=Length(90, 90), shared_prefix=80, prefix_groups=2)
-
-    run(url, plan)
-
-    one, other, *again = server.affinities
-    assert [one, other] == again
-    assert None is not one != other
-
-
-def test_replicas_that_name_themselves_are_told_apart(server: CompletionsFake, url: str) -> None:
-    server.headers = ((b"x-tane-replica", b"r1"),)
-
-    level = run(url, replace(PLAN, requests=3, prompt_tokens=Length(90, 90), shared_prefix=80)).levels[0]
-
-    assert Places({"r1": ReplicaLoad(3, 9)}, 2, 2) == level.places
 
 
 def test_llama_cpp_may_use_its_cache_for_what_is_shared(server: CompletionsFake, url: str) -> None:
