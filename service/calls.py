@@ -6,7 +6,7 @@ Knows the shape of answers; opens no connection. Always: an answer becomes its v
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -30,6 +30,8 @@ class Call(Generic[Answer]):
     path: str
     read: Callable[[Any], Answer]
     body: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """The fields that tell which requests this one belongs with."""
 
     def result(self, answer: httpx.Response) -> Answer:
         if answer.is_error:
@@ -39,7 +41,7 @@ class Call(Generic[Answer]):
 
 
 def generate(request: GenerateFields) -> Call[Response]:
-    return Call("POST", "/generate", read_response, {**request})
+    return Call("POST", "/generate", read_response, {**request}, request)
 
 
 def tokenize(text: str, model: str | None) -> Call[list[int]]:
@@ -60,11 +62,12 @@ def sessions(model: str | None) -> Call[list[SessionInfo]]:
 def fork(session_id: str, new_session_id: str, model: str | None) -> Call[SessionInfo]:
     path = f"/sessions/{quote(session_id, safe='')}/fork"
     body = {"session_id": new_session_id, **_chosen(model)}
-    return Call("POST", path, lambda answer: known(SessionInfo, answer), body)
+    return Call("POST", path, lambda answer: known(SessionInfo, answer), body, {"session_id": session_id})
 
 
 def delete_session(session_id: str, model: str | None) -> Call[None]:
-    return Call("DELETE", f"/sessions/{quote(session_id, safe='')}{_query(model)}", lambda answer: None)
+    path = f"/sessions/{quote(session_id, safe='')}{_query(model)}"
+    return Call("DELETE", path, lambda answer: None, about={"session_id": session_id})
 
 
 def _chosen(model: str | None) -> dict[str, str]:

@@ -7,7 +7,6 @@ Always: a call returns what a server answered or raises TaneError; a stream ends
 """
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack
@@ -15,6 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 import httpx
 
 from service import calls
+from service.affinity import Caller
 from service.answers import Completion, Delta, Response, TaneError
 from service.calls import Call, StreamReader, error_of, transport_errors
 from service.failover import ATTEMPTS, Pursuit, Servers
@@ -41,20 +41,10 @@ __all__ = [
 Answer = TypeVar("Answer")
 DEFAULT_URL = "http://127.0.0.1:8000"
 CONNECT_S = 5.0
-API_KEY = re.compile(r"[!-~]+")
 
 
 def _limits(silence_s: float | None) -> httpx.Timeout:
     return httpx.Timeout(silence_s, connect=CONNECT_S)
-
-
-def _headers(api_key: str | None) -> dict[str, str]:
-    """What every call carries. Raises ValueError, which does not show the key."""
-    if api_key is None:
-        return {}
-    if not API_KEY.fullmatch(api_key):
-        raise ValueError("api_key must be printable ASCII characters without spaces")
-    return {"authorization": f"Bearer {api_key}"}
 
 
 class TaneClient:
@@ -71,8 +61,9 @@ class TaneClient:
         api_key: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        self._caller = Caller(api_key)
         self._http = httpx.Client(
-            base_url=base_url, headers=_headers(api_key), timeout=_limits(timeout), transport=transport
+            base_url=base_url, headers=self._caller.headers, timeout=_limits(timeout), transport=transport
         )
 
     def generate(self, **fields: Unpack[GenerateFields]) -> Response:
@@ -81,8 +72,8 @@ class TaneClient:
     def stream(self, **fields: Unpack[GenerateFields]) -> Generator[Delta | Response, None, None]:
         """Deltas as they are made, then the whole response. Closing the generator cancels the request."""
         reader = StreamReader()
-        body = {**fields, "stream": True}
-        with transport_errors(), self._http.stream("POST", "/generate", json=body) as answer:
+        body, headers = {**fields, "stream": True}, self._caller.affinity(fields)
+        with transport_errors(), self._http.stream("POST", "/generate", json=body, headers=headers) as answer:
             if answer.is_error:
                 answer.read()
                 raise error_of(answer)
@@ -114,8 +105,9 @@ class TaneClient:
         return self._answer(calls.info())
 
     def _answer(self, call: Call[Answer]) -> Answer:
+        headers = self._caller.affinity(call.about)
         with transport_errors():
-            return call.result(self._http.request(call.method, call.path, json=call.body))
+            return call.result(self._http.request(call.method, call.path, json=call.body, headers=headers))
 
     def close(self) -> None:
         self._http.close()
@@ -138,8 +130,9 @@ class AsyncTaneClient:
         api_key: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        self._caller = Caller(api_key)
         self._http = httpx.AsyncClient(
-            base_url=base_url, headers=_headers(api_key), timeout=_limits(timeout), transport=transport
+            base_url=base_url, headers=self._caller.headers, timeout=_limits(timeout), transport=transport
         )
 
     async def generate(self, **fields: Unpack[GenerateFields]) -> Response:
@@ -148,9 +141,9 @@ class AsyncTaneClient:
     async def stream(self, **fields: Unpack[GenerateFields]) -> AsyncGenerator[Delta | Response, None]:
         """Deltas as they are made, then the whole response. Closing the generator cancels the request."""
         reader = StreamReader()
-        body = {**fields, "stream": True}
+        body, headers = {**fields, "stream": True}, self._caller.affinity(fields)
         with transport_errors():
-            async with self._http.stream("POST", "/generate", json=body) as answer:
+            async with self._http.stream("POST", "/generate", json=body, headers=headers) as answer:
                 if answer.is_error:
                     await answer.aread()
                     raise error_of(answer)
@@ -183,8 +176,9 @@ class AsyncTaneClient:
         return await self._answer(calls.info())
 
     async def _answer(self, call: Call[Answer]) -> Answer:
+        headers = self._caller.affinity(call.about)
         with transport_errors():
-            return call.result(await self._http.request(call.method, call.path, json=call.body))
+            return call.result(await self._http.request(call.method, call.path, json=call.body, headers=headers))
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -232,8 +226,8 @@ class Client:
         self._servers.note(pursuit)
 
     def _attempt(self, pursuit: Pursuit) -> Generator[dict[str, Any], None, None]:
-        url = self._servers.url_of(pursuit)
-        with transport_errors(), self._http.stream("POST", url, json=pursuit.body()) as answer:
+        url, headers = self._servers.url_of(pursuit), pursuit.headers
+        with transport_errors(), self._http.stream("POST", url, json=pursuit.body(), headers=headers) as answer:
             if answer.is_error:
                 answer.read()
                 raise error_of(answer)
@@ -282,9 +276,9 @@ class AsyncClient:
         self._servers.note(pursuit)
 
     async def _attempt(self, pursuit: Pursuit) -> AsyncGenerator[dict[str, Any], None]:
-        url = self._servers.url_of(pursuit)
+        url, headers = self._servers.url_of(pursuit), pursuit.headers
         with transport_errors():
-            async with self._http.stream("POST", url, json=pursuit.body()) as answer:
+            async with self._http.stream("POST", url, json=pursuit.body(), headers=headers) as answer:
                 if answer.is_error:
                     await answer.aread()
                     raise error_of(answer)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from service.affinity import Caller
 from service.answers import TaneError
 from service.calls import EventReader, unexpected_shape
 
@@ -25,6 +26,7 @@ ATTEMPTS = 8
 RETRIED_STATUS = frozenset({408, 429, 502, 503})
 RETRIED_CODES = frozenset(
     {"connection_failed", "timeout", "stream_interrupted", "engine_failed", "engine_stopped", "overloaded", "draining"}
+    | {"http_500", "http_504"}  # of a proxy, whose server has gone: those of Tane have names of their own
 )
 
 
@@ -66,9 +68,12 @@ class Pursuit:
         *,
         place: int = 0,
         attempts: int = ATTEMPTS,
+        headers: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.place = place
+        self.headers = headers or {}
+        """Of every attempt."""
         self.is_over = False
         self._fields = {**fields, "seed": fields.get("seed", secrets.randbits(SEED_BITS)), "stream": True}
         self._servers = servers
@@ -157,10 +162,16 @@ class Servers:
         self._attempts = attempts
         self._place = 0
         """Of the server that answered last."""
-        self.headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        self._caller = Caller(api_key)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every call carries."""
+        return self._caller.headers
 
     def pursue(self, fields: Mapping[str, Any]) -> Pursuit:
-        return Pursuit({**fields}, len(self._urls), place=self._place, attempts=self._attempts)
+        headers = self._caller.affinity(fields)
+        return Pursuit(fields, len(self._urls), place=self._place, attempts=self._attempts, headers=headers)
 
     def url_of(self, pursuit: Pursuit) -> str:
         return self._urls[pursuit.place]

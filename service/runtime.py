@@ -117,6 +117,11 @@ class Runtime:
         """How many accepted requests have not ended."""
         return len(self._tickets)
 
+    @property
+    def queued_tokens(self) -> int:
+        """Cache positions that unfinished requests may come to hold."""
+        return self._ledger.outstanding_tokens
+
     def start(self) -> None:
         """Begin to run, answering on the running event loop."""
         self._loop = asyncio.get_running_loop()

@@ -17,6 +17,7 @@ CONCURRENCY = (
     "service/runtime.py",
     "service/ticket.py",
     "service/server.py",
+    "service/replica.py",
     "service/connections.py",  # the type of a transport
     "service/beside.py",
     "service/exchange.py",
@@ -91,6 +92,7 @@ NATIVE_PATH = [
     "service.cli.main",
     "service.client",
     "service.local",
+    "service.replica",
     "service.server",
     "service.startup",
     "model.chat",

@@ -125,6 +125,8 @@ def plan_of(given: Mapping[str, Any], *, seed: int, is_compared: bool) -> LoadPl
         raise click.BadParameter(
             "must be at least 2 with --sessions: a turn changes a word after the first", param_hint="--prompt-tokens"
         )
+    if given["prefix_groups"] is not None and not shared:
+        raise click.BadParameter("goes with --shared-prefix: each group has its own", param_hint="--prefix-groups")
     return LoadPlan(
         loads=loads,
         requests=requests,
@@ -134,6 +136,7 @@ def plan_of(given: Mapping[str, Any], *, seed: int, is_compared: bool) -> LoadPl
         warmup=given["warmup"],
         timeout_s=given["timeout"],
         shared_prefix=shared,
+        prefix_groups=given["prefix_groups"] or 1,
         turns=given["turns"] or DEFAULT_TURNS,
         rounds=given["rounds"] or (COMPARED_ROUNDS if is_compared else 1),
         objective=given["goodput"],
@@ -209,6 +212,12 @@ _LOAD_OPTIONS = (
         metavar="N",
         type=click.IntRange(1),
         help="Let all prompts begin with the same N tokens or so, of those that --prompt-tokens counts.",
+    ),
+    click.option(
+        "--prefix-groups",
+        metavar="N",
+        type=click.IntRange(1),
+        help="Let prompts fall into N groups in turn, each with a shared prefix of its own.",
     ),
     click.option(
         "--seed", type=click.IntRange(0), help="Seed of texts, lengths and arrivals; default: a new one, shown."

@@ -155,7 +155,8 @@ def _plan_notes(plan: LoadPlan, reports: Sequence[LoadReport]) -> list[str]:
     levels = [level for report in reports for level in report.levels]
     prompts = [level.prompt_tokens / level.succeeded for level in levels if level.prompt_tokens]
     length = f"{sum(prompts) / len(prompts):.0f}" if prompts else f"about {plan.prompt_tokens}"
-    shared = f", about {plan.shared_prefix} of them shared" if plan.shared_prefix else ""
+    groups = f" in each of {plan.prefix_groups} groups" if plan.prefix_groups > 1 else ""
+    shared = f", about {plan.shared_prefix} of them shared{groups}" if plan.shared_prefix else ""
     notes = [f"Prompts of {length} tokens{shared}, {plan.output_tokens} tokens asked for, seed {plan.seed}."]
     if plan.rounds > 1:
         notes.append(f"Each level was run {plan.rounds} times.")
@@ -179,5 +180,20 @@ def _server_notes(report: LoadReport) -> list[str]:
             notes.append(
                 f"At {level.load}: {share * PERCENT:.0f} % of the prompts' tokens came from the server's cache."
             )
+        notes += _place_notes(level)
         notes += [f"At {level.load}: {count} × {kind}" for kind, count in level.errors.items()]
+    return notes
+
+
+def _place_notes(level: LevelReport) -> list[str]:
+    """Which replicas answered, where they name themselves."""
+    if level.places is None:
+        return []
+    loads = ", ".join(
+        f"{name} {load.requests} ({load.generated_tokens} tokens)" for name, load in level.places.replicas.items()
+    )
+    notes = [f"At {level.load}: requests by replica: {loads}."]
+    if level.places.could_return:
+        came = f"{level.places.returned} of {level.places.could_return} requests"
+        notes.append(f"At {level.load}: {came} came to the replica of the one that they belong with.")
     return notes

@@ -7,16 +7,19 @@ Always: every request is one `StreamRecord`, a failed one included; the key is s
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import httpx
 
+from service.affinity import HEADER, Caller
 from service.cli.load_plan import LoadPlan, Question, Target
 from service.cli.load_report import StreamRecord
 from service.cli.load_stream import ObservedStream, refusal
 
 ServerKind = Literal["tane", "llama.cpp", "vllm", "other"]
+REPLICA = "x-tane-replica"
+"""The header in which one of several servers behind a router names itself."""
 
 
 class LoadError(Exception):
@@ -28,10 +31,10 @@ async def connected(target: Target, plan: LoadPlan) -> AsyncIterator["LoadClient
     """Find out which server answers, and ask it until the block ends. Raises LoadError."""
     # A server may close a connection that it kept open at the very moment when it is used again; a new one for each
     # request leaves no such error, and is the same for every server.
-    key = {} if target.api_key is None else {"authorization": f"Bearer {target.api_key}"}
+    caller = Caller(target.api_key)
     async with httpx.AsyncClient(
         base_url=target.url,
-        headers={"connection": "close", **key},
+        headers={"connection": "close", **caller.headers},
         timeout=plan.timeout_s,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         trust_env=False,
@@ -39,7 +42,7 @@ async def connected(target: Target, plan: LoadPlan) -> AsyncIterator["LoadClient
         kind, model = await _identify(http, target.model)
         if plan.has_sessions and kind != "tane":
             raise LoadError(f"{target.url} has no POST /generate with session_id, which sessions need: it is no Tane")
-        yield LoadClient(http, plan, kind, model)
+        yield LoadClient(http, plan, kind, model, caller)
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class LoadClient:
     plan: LoadPlan
     kind: ServerKind
     model: str
+    caller: Caller
 
     async def ask(self, question: Question, due: float | None = None) -> StreamRecord:
         """`due` is when the request should have begun; what it waited since then counts as its time."""
@@ -57,9 +61,11 @@ class LoadClient:
         is_turn = question.session_id is not None
         route = "/generate" if is_turn else "/v1/completions"
         body = self._turn(question) if is_turn else self._completion(question)
-        error: str | None = None
+        headers = self.caller.affinity(body)
+        error = replica = None
         try:
-            async with self.http.stream("POST", route, json=body) as answer:
+            async with self.http.stream("POST", route, json=body, headers=headers) as answer:
+                replica = answer.headers.get(REPLICA)
                 if answer.is_success:
                     await observed.read(answer.aiter_bytes())
                 else:
@@ -70,12 +76,13 @@ class LoadClient:
             error = "stream: not understood"
         except httpx.TransportError as failure:
             error = f"connection: {type(failure).__name__}"
-        return observed.record(error)
+        return replace(observed.record(error), affinity=headers.get(HEADER), replica=replica)
 
     async def forget(self, session_id: str) -> None:
         """Delete a session; one that never came to be is not missed."""
         try:
-            await self.http.delete(f"/sessions/{session_id}", params={"model": self.model})
+            headers = self.caller.affinity({"session_id": session_id})
+            await self.http.delete(f"/sessions/{session_id}", params={"model": self.model}, headers=headers)
         except httpx.RequestError as failure:
             reason = type(failure).__name__
             raise LoadError(f"{self.http.base_url} keeps the session {session_id}: {reason}") from failure

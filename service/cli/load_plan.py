@@ -65,7 +65,9 @@ class LoadPlan:
     warmup: int
     timeout_s: float
     shared_prefix: int = 0
-    """Of each prompt's tokens so many are the same in all."""
+    """Of each prompt's tokens so many are the same in all of its group."""
+    prefix_groups: int = 1
+    """Into which prompts fall in turn, when they share a prefix."""
     turns: int = 4
     """Of each session."""
     rounds: int = 1
@@ -91,23 +93,26 @@ class LoadPlan:
         return self.warmup + self.rounds * sum(self.requests_at(load) for load in self.loads)
 
     def warmup_questions(self) -> Iterator[Question]:
-        return (self._question(f"warmup {index}") for index in range(self.warmup))
+        return (self._question(f"warmup {index}", index) for index in range(self.warmup))
 
     def questions(self, level: str, load: Load) -> Iterator[Question]:
         """Those of one level in one round, which `level` names."""
-        return (self._question(f"{level} {index}") for index in range(self.requests_at(load)))
+        return (self._question(f"{level} {index}", index) for index in range(self.requests_at(load)))
 
     def turns_of(self, level: str, session: int) -> Iterator[Question]:
         """A prompt, then again and again the last one with a word changed somewhere."""
         name = f"{level} {session}"
-        question = self._question(name)
+        question = self._question(name, session)
         prompt, session_id = question.prompt, f"bench-{self.seed}-{name.replace(' ', '-')}"
         for turn in range(self.turns):
             prompt = edited(prompt, f"{self.seed} {name} {turn}") if turn else prompt
             yield Question(prompt, self.output_tokens.draw(f"{self.seed} output {name} {turn}"), session_id)
 
-    def _question(self, name: str) -> Question:
+    def _question(self, name: str, index: int) -> Question:
         prompt_tokens = self.prompt_tokens.draw(f"{self.seed} prompt {name}")
-        prefix = prompt_of(self.shared_prefix, f"{self.seed} shared") if self.shared_prefix else "The"
+        prefix = self._prefix(index % self.prefix_groups) if self.shared_prefix else "The"
         prompt = prompt_of(prompt_tokens, f"{self.seed} {name}", prefix=prefix)
         return Question(prompt, self.output_tokens.draw(f"{self.seed} output {name}"))
+
+    def _prefix(self, group: int) -> str:
+        return prompt_of(self.shared_prefix, f"{self.seed} shared{f' {group}' if group else ''}")

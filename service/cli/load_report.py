@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from service.cli.load_places import Places, places_of
 from service.cli.statistics import Summary, summarise
 
 MILLISECONDS = 1000
@@ -31,6 +32,10 @@ class StreamRecord:
     usage_tokens: int | None
     """Generated tokens as the server counts them; None when it does not say."""
     error: str | None
+    affinity: str | None = None
+    """Its `x-session-id`."""
+    replica: str | None = None
+    """Who answered, when the server says."""
 
     @property
     def generated_tokens(self) -> int:
@@ -108,6 +113,8 @@ class LevelReport:
     stream_tokens_per_second: Summary | None
     goodput: Goodput | None
     """None where no objective was set."""
+    places: Places | None
+    """None where no server named itself."""
 
     @property
     def succeeded(self) -> int:
@@ -139,6 +146,7 @@ def level_report(
         request_s=summarise([record.ended - record.started for record in good]),
         stream_tokens_per_second=summarise(rates),
         goodput=_goodput(records, wall_s, objective),
+        places=places_of(records),
     )
 
 

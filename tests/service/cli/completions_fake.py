@@ -51,6 +51,8 @@ class CompletionsFake:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of every request."""
+    affinities: list[str | None] = field(default_factory=list)
+    """What stood in the header `x-session-id` of each completion."""
     keys: set[str | None] = field(default_factory=set)
     """What stood in the header `authorization`."""
     ports: list[int] = field(default_factory=list)
@@ -68,6 +70,8 @@ class CompletionsFake:
             await self._send(send, 200, (json.dumps(self.paths[path]).encode(),))
         elif path in ("/v1/completions", "/generate"):
             self.ports.append(scope["client"][1])
+            sent = dict(scope["headers"]).get(b"x-session-id")
+            self.affinities.append(sent and sent.decode())
             self.bodies.append(json.loads(await self._body(receive)))
             await self._complete(send)
         else:

@@ -140,6 +140,17 @@ def test_what_came_from_the_cache_is_told(server: CompletionsFake, url: str) -> 
     assert "At 2 sessions: 75 % of the prompts' tokens came from the server's cache." in result.stdout
 
 
+def test_where_requests_were_answered_is_told(server: CompletionsFake, url: str) -> None:
+    server.paths["/info"] = {"name": "tane"}
+    server.stream = turn(prompt_tokens=8, cached_tokens=6)
+    server.headers = ((b"x-tane-replica", b"r1"),)
+
+    result = CliRunner().invoke(main, ["bench", "--url", url, "--sessions", "2", "--turns", "3", "--warmup", "0"])
+
+    assert "At 2 sessions: requests by replica: r1 6 (12 tokens)." in result.stdout
+    assert "At 2 sessions: 4 of 4 requests came to the replica of the one that they belong with." in result.stdout
+
+
 def test_compared_servers_stand_below_each_other_with_ratios_to_the_first(url: str) -> None:
     result = compare(url)
 
@@ -213,6 +224,7 @@ def test_of_compared_servers_only_the_first_is_told_the_key() -> None:
         (["--sessions", "1", "--requests", "9"], "each session makes --turns requests"),
         (["--sessions", "1", "--shared-prefix", "9"], "shares its own prompt"),
         (["--turns", "2"], "goes with --sessions"),
+        (["--prefix-groups", "2"], "goes with --shared-prefix"),
         (["--shared-prefix", "64"], "must be less than --prompt-tokens"),
         (["--sessions", "1", "--prompt-tokens", "1"], "a turn changes a word after the first"),
         (["--compare", "a=http://x", "--compare", "b=http://y", "--url", "http://z"], "named by --compare"),
