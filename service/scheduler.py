@@ -15,6 +15,7 @@ from model.decoding.history import history_of
 from model.decoding.params import Drawn
 from model.decoding.transcript import Transcript
 from model.kv_cache import BooksError, PagePool, reservation
+from service.accounts import Accounts
 from service.beam_answers import begin_search, conclude_search, grow_beams, let_beams_go
 from service.drafting import Drafting
 from service.fair_queue import FairQueue
@@ -27,7 +28,6 @@ from service.sequence import Active, Sequence, record_of
 from service.sessions import Turn, without_session
 from service.step_budget import StepBudget
 from service.step_report import StepReport
-from service.tally import Tally
 
 Keep = Literal["all", "whole pages", "none"]
 """What stays in the tree of a sequence that ends: everything computed, what was entered before, or nothing."""
@@ -87,9 +87,7 @@ class Scheduler:
         self._copies: list[PageCopy] = []
         # Not returned by the methods that make them: a fault in the middle of one must lose none.
         self._events: list[RequestEvent] = []
-        self._counted = [0, 0]
-        self._settled = [0, 0]
-        self.tally = Tally()
+        self._accounts = Accounts()
 
     @property
     def queued(self) -> int:
@@ -123,7 +121,7 @@ class Scheduler:
                 continue
             if active.beams is not None:
                 active.beams.search = active.beams.search.cut("deadline")
-                self._count_tokens(active, conclude_search(active, self._eos_token_ids))
+                self._accounts.gained(active, conclude_search(active, self._eos_token_ids))
             for sequence in active.sequences:
                 sequence.finish_reason = sequence.finish_reason or "deadline"
             self._collect(active, now)
@@ -134,7 +132,7 @@ class Scheduler:
         rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.growing]
         rows = self._drafting.draft(rows)
         decode_rows = sum(each.count for each in rows)
-        self.tally.decode_rows += decode_rows
+        self._accounts.tally.decode_rows += decode_rows
         left = _Allowance(self._budget.prefill_rows(decode_rows))
         for active in self._running:
             if active.is_prefilling and left.rows_for(active):
@@ -154,8 +152,7 @@ class Scheduler:
             prefilled = rows.active.is_prefilling
             # Of decode rows only the first is sure: those of drafted tokens count once the tokens are gained.
             rows.sequence.lease.length += rows.count if prefilled else 1
-            rows.active.drafted_tokens += len(rows.drafts)
-            self.tally.drafted_tokens += len(rows.drafts)
+            self._accounts.drafted(rows.active, len(rows.drafts))
             if prefilled and rows.active.request.use_cache:
                 rows.sequence.lease.publish(rows.active.context_ids)
         for active, choice in zip(plan.asking, choices, strict=True):
@@ -181,7 +178,7 @@ class Scheduler:
     def abort(self, code: FailureCode, now: float) -> None:
         """Answer everything that was accepted, without touching pages: the caller throws them away with this."""
         for active in self._all():
-            self._count_end(active, code, now)
+            self._accounts.ended(active, code, now)
             self._events.append(Failed(active.id, code, active.usage(), active.timings(now)))
         self._running.clear()
         self._queue.clear()
@@ -193,8 +190,7 @@ class Scheduler:
 
     def report(self, step_s: float) -> StepReport:
         """What happened since the last report."""
-        tally, self.tally = self.tally, Tally()
-        return tally.report(
+        return self._accounts.take_tally().report(
             step_s=step_s,
             evicted=self._namespaces.collect_evicted(),
             running=self.running,
@@ -214,8 +210,7 @@ class Scheduler:
             return
         if self._pool.leased or self._pool.promised:
             raise BooksError(f"{self._pool.leased} pages leased and {self._pool.promised} promised while idle")
-        if self._counted != self._settled:
-            raise BooksError(f"tokens counted {self._counted} are not those answered for {self._settled}")
+        self._accounts.check()
         if busy := self._namespaces.busy_count():
             raise BooksError(f"{busy} sessions are busy while nothing runs")
 
@@ -240,7 +235,7 @@ class Scheduler:
         active.sequences = [self._sequence(active, 0, lease)]
         if request.searches:
             active.beams = begin_search(request, self._make_transcript(request))
-        self._count_admission(active, now)
+        self._accounts.admitted(active, now)
         return True
 
     def _match(self, active: Active) -> Match:
@@ -264,22 +259,12 @@ class Scheduler:
         lease.attach(match, take_over=active.turn.take_over)
         active.reused_tokens = lease.length
 
-    def _count_admission(self, active: Active, now: float) -> None:
-        active.admitted_at = now
-        prompt_tokens = len(active.request.prompt_ids)
-        self._counted[0] += prompt_tokens
-        self.tally.prompt_tokens += prompt_tokens
-        self.tally.queue_s.append(now - active.arrived)
-        if active.request.use_cache:
-            self.tally.queried_tokens += len(active.context_ids)
-            self.tally.hit_tokens += active.reused_tokens
-
     def _prompt_rows(self, active: Active, left: _Allowance) -> PlannedRows:
         sequence = active.sequences[0]
         count = min(left.rows_for(active), active.context_rows - sequence.lease.length)
         left.take(active, count)
         active.computed_tokens += count
-        self.tally.prefill_rows += count
+        self._accounts.tally.prefill_rows += count
         return PlannedRows(active, sequence, count)
 
     def _gain(self, active: Active, choice: Choice, now: float) -> None:
@@ -300,9 +285,9 @@ class Scheduler:
                 sequence.index = new_index
             active.sequences.append(sequence)
             gained += self._gain_tokens(active, sequence, tokens)
-        self._count_tokens(active, gained)
+        self._accounts.gained(active, gained)
         if gained:
-            self._time_tokens(active, gained, now)
+            self._accounts.timed(active, gained, now)
 
     def _end_with_prompt(self, active: Active, now: float) -> None:
         """End a request that generates nothing, once all of its prompt has run."""
@@ -315,14 +300,9 @@ class Scheduler:
     def _search(self, active: Active, choice: Choice, now: float) -> None:
         """Let beams grow. Tokens count once they are sure to be returned; each step is one token's time."""
         gained = grow_beams(active, choice, self._make_transcript, self._eos_token_ids)
-        self._count_tokens(active, gained)
-        self._time_tokens(active, len(active.sequences), now)
+        self._accounts.gained(active, gained)
+        self._accounts.timed(active, len(active.sequences), now)
         self._collect(active, now)
-
-    def _count_tokens(self, active: Active, gained: int) -> None:
-        active.generated_tokens += gained
-        self._counted[1] += gained
-        self.tally.generated_tokens += gained
 
     def _gain_tokens(self, active: Active, sequence: Sequence, tokens: tuple[Drawn, ...]) -> int:
         """Append tokens until the text ends; answers how many are new.
@@ -333,22 +313,10 @@ class Scheduler:
         taken = sequence.gain(tokens, active.request.parameters, self._eos_token_ids)
         if not active.is_prefilling:
             sequence.lease.length += taken - 1
-            accepted = min(taken, len(tokens) - 1)
-            active.accepted_tokens += accepted
-            self.tally.accepted_tokens += accepted
+            self._accounts.accepted(active, min(taken, len(tokens) - 1))
         if active.request.use_cache:
             sequence.lease.publish(sequence.ids)
         return sequence.generated_anew - before
-
-    def _time_tokens(self, active: Active, gained: int, now: float) -> None:
-        """Tokens that one step gave together share its time."""
-        if active.last_token_at is None:
-            active.first_token_at = now
-            self.tally.time_to_first_token_s.append(now - active.arrived)
-        else:
-            each = (now - active.last_token_at) * len(active.sequences) / gained
-            self.tally.inter_token_s += [each] * gained
-        active.last_token_at = now
 
     def _collect(self, active: Active, now: float) -> None:
         """Deltas of what became final, completions of what has ended, and the terminal after the last one."""
@@ -402,7 +370,7 @@ class Scheduler:
             sequence = self._sequence(active, 0, unused)
             sequence.delta(active.id)
             active.completions[0] = sequence.completion()
-            self._count_admission(active, now)
+            self._accounts.admitted(active, now)
             self._finish(active, now)
 
     def _finish(self, active: Active, now: float) -> None:
@@ -435,14 +403,7 @@ class Scheduler:
             self._queue.remove(active)
         if active.session is not None:
             active.sessions.close(active.session, now)
-        self._count_end(active, outcome, now)
-
-    def _count_end(self, active: Active, outcome: str, now: float) -> None:
-        usage = active.usage()
-        self._settled[0] += usage.prompt_tokens
-        self._settled[1] += usage.generated_tokens
-        self.tally.outcomes.append(outcome)
-        self.tally.request_s.append(now - active.arrived)
+        self._accounts.ended(active, outcome, now)
 
 
 def _failure_of(active: Active, choice: Choice) -> FailureCode | None:
