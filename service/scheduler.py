@@ -23,6 +23,7 @@ from service.lease import Lease
 from service.namespaces import Namespaces
 from service.plan import Plan, PlannedRows, assemble
 from service.prefix_tree import Match
+from service.prompt_rows import PromptRows
 from service.request import Failed, FailureCode, Finished, GenerationRequest, RequestEvent
 from service.sequence import Active, Sequence, record_of
 from service.sessions import Turn, without_session
@@ -34,31 +35,7 @@ Keep = Literal["all", "whole pages", "none"]
 
 KEPT_ON_FAILURE: dict[FailureCode, Keep] = {"engine_failed": "whole pages", "numerical_error": "none"}
 
-SCORED_ROWS = 64
-"""Most prompt rows of a step that are scored or read, of all requests: their logits are held in memory together."""
-
 MakeTranscript = Callable[[GenerationRequest], Transcript]
-
-
-class _Allowance:
-    """The prompt rows that a step may still take."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._scored = SCORED_ROWS
-
-    def rows_for(self, active: Active) -> int:
-        """How many of them this request may take, from where it stands."""
-        if not active.asks_every_row and not active.retraces:
-            return self._rows
-        start = active.sequences[0].lease.length if active.sequences else active.first_asked
-        return min(self._rows, self._scored + max(0, active.first_asked - start))
-
-    def take(self, active: Active, count: int) -> None:
-        self._rows -= count
-        if active.asks_every_row or active.retraces:
-            start = active.sequences[0].lease.length
-            self._scored -= active.asked(start, start + count)
 
 
 class Scheduler:
@@ -127,19 +104,14 @@ class Scheduler:
             self._collect(active, now)
 
     def plan(self, now: float) -> Plan | None:
-        """Every decoding sequence gets a row and its guesses; what is left of the budget goes to prompts, in turn."""
+        """Every decoding sequence gets a row and its guesses; what is left of the budget goes to prompts."""
         self._answer_what_ended(now)
         rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.growing]
         rows = self._drafting.draft(rows)
         decode_rows = sum(each.count for each in rows)
         self._accounts.tally.decode_rows += decode_rows
-        left = _Allowance(self._budget.prefill_rows(decode_rows))
-        for active in self._running:
-            if active.is_prefilling and left.rows_for(active):
-                rows.append(self._prompt_rows(active, left))
-        while (head := self._queue.head) is not None and left.rows_for(head) and self._admit(head, now):
-            self._running.append(self._queue.take())
-            rows.append(self._prompt_rows(head, left))
+        prompts = self._prompts(self._budget.prefill_rows(decode_rows), now)
+        rows += [self._prompt_rows(active, count) for active, count in prompts.items()]
         if not rows:
             return None
         plan = assemble(rows, tuple(self._copies))
@@ -259,13 +231,21 @@ class Scheduler:
         lease.attach(match, take_over=active.turn.take_over)
         active.reused_tokens = lease.length
 
-    def _prompt_rows(self, active: Active, left: _Allowance) -> PlannedRows:
-        sequence = active.sequences[0]
-        count = min(left.rows_for(active), active.context_rows - sequence.lease.length)
-        left.take(active, count)
+    def _prompts(self, rows: int, now: float) -> dict[Active, int]:
+        """How many rows each prompt gets, those of requests among them that begin because there are rows for them."""
+        prompts = PromptRows(rows)
+        for active in self._running:
+            if active.is_prefilling:
+                prompts.add(active)
+        while (head := self._queue.head) is not None and prompts.has_room_for(head) and self._admit(head, now):
+            self._running.append(self._queue.take())
+            prompts.add(head)
+        return prompts.divided()
+
+    def _prompt_rows(self, active: Active, count: int) -> PlannedRows:
         active.computed_tokens += count
         self._accounts.tally.prefill_rows += count
-        return PlannedRows(active, sequence, count)
+        return PlannedRows(active, active.sequences[0], count)
 
     def _gain(self, active: Active, choice: Choice, now: float) -> None:
         """Continue the chosen sequences with their tokens; a parent's last child inherits it, others fork."""
