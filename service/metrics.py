@@ -117,6 +117,9 @@ class _Families:
     def _add_requests(self) -> None:
         self.ended = self._counter("tane_requests", "Requests that ended.", "outcome")
         self.active = self._gauge("tane_active_requests", "Unfinished requests.", "state")
+        self.preemptions = self._counter(
+            "tane_preemptions", "Times that a running request gave its pages back, to go on later."
+        )
         self.times = {
             "queue_s": self._histogram("tane_queue_seconds", "Time in the queue.", _SECONDS),
             "time_to_first_token_s": self._histogram(
@@ -156,6 +159,7 @@ class ModelMetrics:
         self._queried, self._hit = families.queried.labels(name), families.hit.labels(name)
         self._drafted, self._accepted = families.drafted.labels(name), families.accepted.labels(name)
         self._steps, self._step_rows = families.steps.labels(name), families.step_rows.labels(name)
+        self._preemptions = families.preemptions.labels(name)
         self._times = {field: histogram.labels(name) for field, histogram in families.times.items()}
         # A series is there from the start, so that its first count is seen as a growth.
         self._evicted = {reason: families.evicted.labels(name, reason) for reason in get_args(EvictionReason)}
@@ -173,6 +177,7 @@ class ModelMetrics:
         self._hit.inc(report.hit_tokens)
         self._drafted.inc(report.drafted_tokens)
         self._accepted.inc(report.accepted_tokens)
+        self._preemptions.inc(report.preemptions)
         self._rate.add(report.generated_tokens)
         for reason, tokens in report.evicted_tokens.items():
             self._evicted[reason].inc(tokens)

@@ -121,6 +121,8 @@ class Timings:
     decode_s: float
     tokens_per_second: float | None
     """Generated tokens over all samples per second of decoding; None when nothing was decoded."""
+    paused_s: float = 0.0
+    """Seconds of decoding in which it waited, having given its pages back to a request of another key."""
 
 
 @dataclass(frozen=True, slots=True)

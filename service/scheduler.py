@@ -22,6 +22,7 @@ from service.fair_queue import FairQueue
 from service.lease import Lease
 from service.namespaces import Namespaces
 from service.plan import Plan, PlannedRows, assemble
+from service.preemption import is_pressing, who_gives_way
 from service.prefix_tree import Match
 from service.prompt_rows import PromptRows
 from service.request import Failed, FailureCode, Finished, GenerationRequest, RequestEvent
@@ -92,9 +93,9 @@ class Scheduler:
         """Apply deadlines, and forget sessions past their time to live."""
         self._namespaces.expire(now)
         late = [each for each in self._all() if each.deadline is not None and now >= each.deadline]
-        self._fail_all([each for each in late if each.is_prefilling], "deadline_exceeded", now)
+        self._fail_all([each for each in late if not each.has_begun], "deadline_exceeded", now)
         for active in late:
-            if active.is_prefilling:
+            if not active.has_begun:
                 continue
             if active.beams is not None:
                 active.beams.search = active.beams.search.cut("deadline")
@@ -106,6 +107,7 @@ class Scheduler:
     def plan(self, now: float) -> Plan | None:
         """Every decoding sequence gets a row and its guesses; what is left of the budget goes to prompts."""
         self._answer_what_ended(now)
+        self._make_room(now)
         rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.growing]
         rows = self._drafting.draft(rows)
         decode_rows = sum(each.count for each in rows)
@@ -193,22 +195,49 @@ class Scheduler:
         """Give a queued request its pages, or leave it where it is until others end."""
         request = active.request
         match = self._match(active)
-        needed = reservation(
-            request.read_tokens,
-            request.tokens_left,
-            request.sequence_count,
-            active.tree.leased_nodes(match.node),
-        )
+        needed = self._pages_for(active, match)
         if needed > self._pool.available:
             return False
         active.promise = self._pool.promise(needed)
         lease = Lease(self._pool, active.tree, active.promise, self._copies)
-        self._attach(active, lease, match)
+        turn = self._turn(active, match)
+        lease.attach(match, take_over=turn.take_over)
+        if active.preemptions:
+            active.sequences[0].lease = lease
+            active.turn = replace(active.turn, evicted_tokens=active.turn.evicted_tokens + turn.evicted_tokens)
+            active.paused_s += now - active.waiting_since
+            return True
+        active.turn, active.reused_tokens = turn, lease.length
         active.sequences = [self._sequence(active, 0, lease)]
         if request.searches:
             active.beams = begin_search(request, self._make_transcript(request))
         self._accounts.admitted(active, now)
         return True
+
+    def _pages_for(self, active: Active, match: Match) -> int:
+        """What a queued request may come to need. One that goes on needs no more than it was begun with."""
+        request = active.request
+        shared = active.tree.leased_nodes(match.node)
+        return reservation(request.read_tokens, request.tokens_left, request.sequence_count, shared)
+
+    def _make_room(self, now: float) -> None:
+        """Let requests of keys that were given more give way to the one that is next and has waited for long."""
+        head = self._queue.head
+        if head is None or not is_pressing(head, now):
+            return
+        needed = self._pages_for(head, self._match(head))
+        for active in who_gives_way(head, needed, self._running, self._queue, self._pool):
+            self._preempt(active, now)
+
+    def _preempt(self, active: Active, now: float) -> None:
+        """Take a request's pages back, and have it wait until it can go on after its last token."""
+        assert active.promise is not None, "what runs was promised its pages"
+        self._let_go(active, active.sequences[0], "all")
+        active.promise.withdraw()
+        active.preempt(now)
+        self._running.remove(active)
+        self._queue.put_back(active)
+        self._accounts.tally.preemptions += 1
 
     def _match(self, active: Active) -> Match:
         """What the tree holds of the tokens before the first that something is wanted of."""
@@ -216,20 +245,19 @@ class Scheduler:
             return Match(active.tree.root)
         return active.tree.match(active.context_ids[: active.first_asked])
 
-    def _attach(self, active: Active, lease: Lease, match: Match) -> None:
+    @staticmethod
+    def _turn(active: Active, match: Match) -> Turn:
+        """How the context continues what is kept, and what that drops."""
         request = active.request
         # Asked before the turn, which may drop what the tree holds.
         is_known = active.asks_every_row and bool(active.tree.match(request.prompt_ids[:-1]).tokens)
         if not request.use_cache:
-            active.turn = Turn(take_over=False, reason="disabled")
-        elif active.session is None:
-            active.turn = without_session(active.tree, match)
+            return Turn(take_over=False, reason="disabled")
+        if active.session is None:
+            turn = without_session(active.tree, match)
         else:
-            active.turn = active.sessions.turn(active.session, active.context_ids, match)
-        if request.use_cache and is_known:
-            active.turn = replace(active.turn, reason="recomputed")
-        lease.attach(match, take_over=active.turn.take_over)
-        active.reused_tokens = lease.length
+            turn = active.sessions.turn(active.session, active.context_ids, match)
+        return replace(turn, reason="recomputed") if is_known else turn
 
     def _prompts(self, rows: int, now: float) -> dict[Active, int]:
         """How many rows each prompt gets, those of requests among them that begin because there are rows for them."""
@@ -243,7 +271,7 @@ class Scheduler:
         return prompts.divided()
 
     def _prompt_rows(self, active: Active, count: int) -> PlannedRows:
-        active.computed_tokens += count
+        active.computed_tokens += 0 if active.has_begun else count
         self._accounts.tally.prefill_rows += count
         return PlannedRows(active, active.sequences[0], count)
 
@@ -267,6 +295,7 @@ class Scheduler:
             gained += self._gain_tokens(active, sequence, tokens)
         self._accounts.gained(active, gained)
         if gained:
+            active.is_prefilling = False
             self._accounts.timed(active, gained, now)
 
     def _end_with_prompt(self, active: Active, now: float) -> None:
@@ -280,6 +309,7 @@ class Scheduler:
     def _search(self, active: Active, choice: Choice, now: float) -> None:
         """Let beams grow. Tokens count once they are sure to be returned; each step is one token's time."""
         gained = grow_beams(active, choice, self._make_transcript, self._eos_token_ids)
+        active.is_prefilling = False
         self._accounts.gained(active, gained)
         self._accounts.timed(active, len(active.sequences), now)
         self._collect(active, now)
@@ -312,7 +342,9 @@ class Scheduler:
             self._finish(active, now)
 
     def _let_go(self, active: Active, sequence: Sequence, keep: Keep) -> None:
-        """Give a sequence's pages back, having entered into the tree what is to be kept."""
+        """Give a sequence's pages back, having entered into the tree what is to be kept; a queued one has none."""
+        if active.promise is None:
+            return
         lease = sequence.lease
         self._drafting.forget(sequence)
         if active.request.use_cache and keep == "all":

@@ -1,6 +1,7 @@
 """Random lives of the engine: whatever happens, the books balance, everyone is answered once, and texts are right."""
 
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -31,6 +32,9 @@ class EngineLife(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        # So that in a short life many give way.
+        self.haste = patch.multiple("service.preemption", PATIENCE_S=0.05, LEAST_GAIN=4, GAIN_SHARE=20)
+        self.haste.start()
         self.clock = HandClock()
         self.engine, self.model = make_engine(page_count=PAGES, clock=self.clock, max_sessions=3)
         self.requests: dict[str, GenerationRequest] = {}
@@ -154,6 +158,12 @@ class EngineLife(RuleBasedStateMachine):
         assert self.model.misread == 0
 
     def teardown(self) -> None:
+        try:
+            self.end()
+        finally:
+            self.haste.stop()
+
+    def end(self) -> None:
         self.model.fault = None
         for _ in range(5000):
             if self.engine.is_idle:

@@ -73,7 +73,7 @@ def test_generate_answers_with_exactly_the_promised_fields(client: Client) -> No
                 "reason": "prefix",
             },
         ),
-        ("timings", {"queue_s": 0.25, "prefill_s": 0.5, "decode_s": 1.0, "tokens_per_second": 2.0}),
+        ("timings", {"queue_s": 0.25, "prefill_s": 0.5, "decode_s": 1.0, "tokens_per_second": 2.0, "paused_s": 0.0}),
         ("reproducibility", {"level": "best_effort", "fingerprint": "fp", "version": __version__}),
     ],
 )
