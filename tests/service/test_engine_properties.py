@@ -21,8 +21,8 @@ from service.request import (
 )
 from tests.engine_fakes import NAN, HandClock, expected_ids, ids_of, make_engine, make_request
 
-PAGES = 24
-KEY_IDS = st.sampled_from((None, None, "a"))
+PAGES = 16
+KEY_IDS = st.sampled_from((None, "a"))
 SESSIONS = ("a", "b", "c", "d")
 LENGTHS = st.sampled_from((1, 2, 31, 32, 33, 63, 64, 65, 96, 100, 150))
 
@@ -48,8 +48,8 @@ class EngineLife(RuleBasedStateMachine):
         history=st.integers(0, 50),
         length=LENGTHS,
         suffix=st.just([]) | st.lists(st.integers(2, 38), max_size=40),
-        new=st.just(1) | st.integers(1, 70),
-        samples=st.sampled_from((1, 1, 1, 2, 3)),
+        new=st.just(1) | st.integers(1, 70) | st.integers(100, 180),
+        samples=st.sampled_from((1, 1, 1, 1, 2, 3)),
         session=st.sampled_from((None, *SESSIONS)),
         key_id=KEY_IDS,
         use_cache=st.sampled_from((True, True, True, False)),
