@@ -37,19 +37,23 @@ def who_gives_way(
             break
         key_id = active.request.key_id
         left = given_back[key_id] + active.tokens_left
-        if _has_had_its_turn(active) and queue.is_owed(waiting.request.key_id, key_id, left):
+        if can_pause(active) and _has_had_its_turn(active) and queue.is_owed(waiting.request.key_id, key_id, left):
             given_back[key_id] = left
             giving.add(active)
     return giving.fewest(needed) if giving.available >= needed else []
 
 
+def can_pause(active: Active) -> bool:
+    """Whether a running request can go on later from its tokens alone."""
+    return active.request.sequence_count == 1 and not active.is_prefilling
+
+
 def _has_had_its_turn(active: Active) -> bool:
-    """Whether it can go on later from its tokens alone, has gained enough since it was admitted, and ends not soon."""
-    if active.is_prefilling or active.request.sequence_count > 1 or active.tokens_left < LEAST_GAIN:
-        return False
+    """Whether it has gained enough since it was admitted, and does not end soon."""
     (sequence,) = active.sequences
     began = len(active.context_ids)
-    return len(sequence.ids) - began >= max(LEAST_GAIN, began // GAIN_SHARE)
+    gained = len(sequence.ids) - began
+    return gained >= max(LEAST_GAIN, began // GAIN_SHARE) and active.tokens_left >= LEAST_GAIN
 
 
 class _Giving:
