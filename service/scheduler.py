@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from model.batch import PageCopy
-from model.decoding.choice import Choice
+from model.decoding.choice import Choice, Constraint
 from model.decoding.history import history_of
 from model.decoding.params import Drawn
 from model.decoding.transcript import Transcript
@@ -367,12 +367,10 @@ class Scheduler:
             request.prompt_ids,
             resumed_ids=request.resumed_ids,
             history=history_of(request.parameters, request.prompt_ids, self._exempt_token_ids),
-            constraint=None
-            if request.constraint is None
-            else request.constraint.begin(request.parameters.max_new_tokens),
         )
         if not active.retraces:
             sequence.gain(tuple(map(Drawn, request.resumed_ids)), request.parameters, self._eos_token_ids)
+        sequence.constraint = _form_of(active)
         return sequence
 
     def _answer_what_ended(self, now: float) -> None:
@@ -416,6 +414,17 @@ class Scheduler:
         if active.session is not None:
             active.sessions.close(active.session, now)
         self._accounts.ended(active, outcome, now)
+
+
+def _form_of(active: Active) -> Constraint | None:
+    """Where the constraint of a request that begins stands: after its resumed tokens, unless these are drawn anew."""
+    request = active.request
+    if request.constraint is None or (request.resumed_form is not None and not active.retraces):
+        return request.resumed_form
+    form = request.constraint.begin(request.parameters.max_new_tokens)
+    for token_id in () if active.retraces else request.resumed_ids:
+        form.advance(token_id)
+    return form
 
 
 def _failure_of(active: Active, choice: Choice) -> FailureCode | None:

@@ -45,13 +45,13 @@ class Sequence:
         *,
         resumed_ids: tuple[int, ...] = (),
         history: History | None = None,
-        constraint: Constraint | None = None,
     ) -> None:
         """`transcript` knows how many tokens are resumed; they are gained like any others, before any others."""
         self.index = index
         self.lease = lease
         self.history = history
-        self.constraint = constraint
+        self.constraint: Constraint | None = None
+        """Set once the resumed tokens are gained, where it stands after them."""
         self.ids = [*prompt_ids, *resumed_ids]
         """Prompt and generated ids; those that are resumed are there from the start."""
         self.finish_reason: FinishReason | None = None
