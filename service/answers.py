@@ -10,6 +10,9 @@ from typing import Any
 
 from service.request import CacheReport, SpeculationReport, Timings, Usage
 
+FINGERPRINT = "x-tane-fingerprint"
+"""The header that tells what an answer's bits depend on before any of it has come."""
+
 
 class TaneError(Exception):
     """Anything but success. `status` is None when no answer came, and 200 when a stream failed on its way."""

@@ -47,7 +47,37 @@ def _limits(silence_s: float | None) -> httpx.Timeout:
     return httpx.Timeout(silence_s, connect=CONNECT_S)
 
 
-class TaneClient:
+class _Blocking:
+    """What is closed after use."""
+
+    _http: httpx.Client
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Asynchronous:
+    """The same for asyncio."""
+
+    _http: httpx.AsyncClient
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class TaneClient(_Blocking):
     """Blocking calls. Use it as a context manager, or close() it. `timeout` is seconds of silence.
 
     `api_key` is sent with every call. Raises ValueError for one that no header can hold.
@@ -109,17 +139,8 @@ class TaneClient:
         with transport_errors():
             return call.result(self._http.request(call.method, call.path, json=call.body, headers=headers))
 
-    def close(self) -> None:
-        self._http.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class AsyncTaneClient:
+class AsyncTaneClient(_Asynchronous):
     """The same calls for asyncio. Use it as an async context manager, or await aclose()."""
 
     def __init__(
@@ -180,17 +201,8 @@ class AsyncTaneClient:
         with transport_errors():
             return call.result(await self._http.request(call.method, call.path, json=call.body, headers=headers))
 
-    async def aclose(self) -> None:
-        await self._http.aclose()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-class Client:
+class Client(_Blocking):
     """Blocking calls to servers of the same models, any of which may go away.
 
     An answer that breaks off goes on at the next server, after the tokens that have come; the whole is the one that a
@@ -212,12 +224,14 @@ class Client:
 
     def generate(self, **fields: Unpack[GenerateFields]) -> dict[str, Any]:
         """The whole answer of `POST /generate`. Raises TaneError."""
-        *_, answer = self.stream(**fields)
+        *_, answer = self._follow(self._servers.pursue(fields, shows=False))
         return answer
 
     def stream(self, **fields: Unpack[GenerateFields]) -> Generator[dict[str, Any], None, None]:
         """The events of the server's stream: deltas, then the whole answer. Raises TaneError."""
-        pursuit = self._servers.pursue(fields)
+        return self._follow(self._servers.pursue(fields))
+
+    def _follow(self, pursuit: Pursuit) -> Generator[dict[str, Any], None, None]:
         while not pursuit.is_over:
             try:
                 yield from self._attempt(pursuit)
@@ -231,21 +245,13 @@ class Client:
             if answer.is_error:
                 answer.read()
                 raise error_of(answer)
+            pursuit.begins(answer.headers)
             for piece in answer.iter_bytes():
                 yield from pursuit.events(piece)
             pursuit.check_complete()
 
-    def close(self) -> None:
-        self._http.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class AsyncClient:
+class AsyncClient(_Asynchronous):
     """The same for asyncio. Use it as an async context manager, or await aclose()."""
 
     def __init__(
@@ -262,11 +268,13 @@ class AsyncClient:
 
     async def generate(self, **fields: Unpack[GenerateFields]) -> dict[str, Any]:
         """The whole answer of `POST /generate`. Raises TaneError."""
-        return [event async for event in self.stream(**fields)][-1]
+        return [event async for event in self._follow(self._servers.pursue(fields, shows=False))][-1]
 
-    async def stream(self, **fields: Unpack[GenerateFields]) -> AsyncGenerator[dict[str, Any], None]:
+    def stream(self, **fields: Unpack[GenerateFields]) -> AsyncGenerator[dict[str, Any], None]:
         """The events of the server's stream: deltas, then the whole answer. Raises TaneError."""
-        pursuit = self._servers.pursue(fields)
+        return self._follow(self._servers.pursue(fields))
+
+    async def _follow(self, pursuit: Pursuit) -> AsyncGenerator[dict[str, Any], None]:
         while not pursuit.is_over:
             try:
                 async for event in self._attempt(pursuit):
@@ -282,16 +290,8 @@ class AsyncClient:
                 if answer.is_error:
                     await answer.aread()
                     raise error_of(answer)
+                pursuit.begins(answer.headers)
                 async for piece in answer.aiter_bytes():
                     for event in pursuit.events(piece):
                         yield event
                 pursuit.check_complete()
-
-    async def aclose(self) -> None:
-        await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()

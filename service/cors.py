@@ -16,7 +16,7 @@ from service.middleware import App, new_request_id
 from service.sse import encode_json
 
 METHODS = ("GET", "POST", "DELETE")
-EXPOSED = ("x-request-id", "retry-after")
+EXPOSED = ("x-request-id", "retry-after", "x-tane-fingerprint")
 
 
 class CrossOrigin(CORSMiddleware):

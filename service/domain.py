@@ -8,7 +8,7 @@ Always: every field of the body ends in the request or in the parameters that ar
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from model.chat import ChatTemplateError, Message
@@ -20,7 +20,7 @@ from service.constraints import compile_constraint
 from service.context import ServedModel
 from service.errors import InvalidField
 from service.request import GenerationRequest
-from service.resume_fields import answer_ends, check_resume_fields
+from service.resume_fields import check_resume_fields, resumed
 from service.schemas import GenerateRequest, PromptFields
 
 DEFAULT_NEW_TOKENS = 256
@@ -80,7 +80,7 @@ def read_generate(
         constraint=constraint,
         resumed_ids=resumed_ids,
     )
-    request = replace(request, resumed_ends=answer_ends(request, model))
+    request = resumed(request, model)
     return Asked(request, _effective(body, request, model.name))
 
 

@@ -3,7 +3,8 @@ new of what comes.
 
 Knows bodies, events and errors; opens no connection and never sleeps.
 Always: a caller sees each token once and in order, then one terminal event, whatever was interrupted in between; the
-seed is fixed before the first attempt, so every attempt asks for the same answer.
+seed is fixed before the first attempt, so every attempt asks for the same answer, and all of it comes from engines that
+compute the same bits.
 """
 
 import random
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.affinity import Caller
-from service.answers import TaneError
+from service.answers import FINGERPRINT, TaneError
 from service.calls import EventReader, unexpected_shape
 
 SEED_BITS = 53
@@ -23,6 +24,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 10.0
 """Between rounds through all servers; each wait is twice the one before."""
 ATTEMPTS = 8
 """In a row that brought nothing new, before the last error is raised."""
+OTHER_ENGINE = "fingerprint_mismatch"
 RETRIED_STATUS = frozenset({408, 429, 502, 503})
 RETRIED_CODES = frozenset(
     {"connection_failed", "timeout", "stream_interrupted", "engine_failed", "engine_stopped", "overloaded", "draining"}
@@ -69,8 +71,10 @@ class Pursuit:
         place: int = 0,
         attempts: int = ATTEMPTS,
         headers: Mapping[str, str] | None = None,
+        shows: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`shows`: the events are handed on as they come, so that what has come cannot be taken back."""
         self.place = place
         self.headers = headers or {}
         """Of every attempt."""
@@ -84,6 +88,9 @@ class Pursuit:
         given = fields.get("resume") or {}
         self._given = list(given.get("token_ids", ()))
         self._may_resume = fields.get("num_return", 1) == 1 and fields.get("beam_width", 1) == 1
+        self._shows = shows
+        self._fingerprint: str | None = None
+        """Of the engine whose tokens have come."""
         self._resumes = False
         self._failures = 0
         self._tried = 0
@@ -103,6 +110,15 @@ class Pursuit:
         if seen is not None and self._resumes:
             body["resume"] = {"token_ids": [*self._given, *seen.ids]}
         return body
+
+    def begins(self, headers: Mapping[str, str]) -> None:
+        """The attempt is answered. Raises TaneError where the tokens that came are of an engine with other bits."""
+        fingerprint = headers.get(FINGERPRINT)
+        if self._fingerprint is None or not self._texts:
+            self._fingerprint = fingerprint
+        elif fingerprint not in (None, self._fingerprint):
+            message = f"{fingerprint} cannot go on with the answer of {self._fingerprint}"
+            raise TaneError(200, OTHER_ENGINE, message)
 
     def events(self, piece: bytes) -> Iterator[dict[str, Any]]:
         """What is new in these bytes of the attempt's answer. Raises TaneError for an error among the events."""
@@ -128,6 +144,9 @@ class Pursuit:
         if self._resumes and self._is_of_resume(error):
             self._may_resume = False
             return 0.0
+        if error.code == OTHER_ENGINE and not self._shows:
+            self._texts.clear()
+            return 0.0
         if not self._is_passing(error):
             raise error
         self._failures += 1
@@ -144,7 +163,7 @@ class Pursuit:
         """Whether it may be another time or elsewhere. A session may be busy with the attempt that broke off."""
         if error.code == "session_busy":
             return self._tried > 1
-        return error.code in RETRIED_CODES or error.status in RETRIED_STATUS
+        return error.code in RETRIED_CODES or error.code == OTHER_ENGINE or error.status in RETRIED_STATUS
 
     @staticmethod
     def _is_of_resume(error: TaneError) -> bool:
@@ -169,9 +188,11 @@ class Servers:
         """What every call carries."""
         return self._caller.headers
 
-    def pursue(self, fields: Mapping[str, Any]) -> Pursuit:
+    def pursue(self, fields: Mapping[str, Any], *, shows: bool = True) -> Pursuit:
         headers = self._caller.affinity(fields)
-        return Pursuit(fields, len(self._urls), place=self._place, attempts=self._attempts, headers=headers)
+        return Pursuit(
+            fields, len(self._urls), place=self._place, attempts=self._attempts, headers=headers, shows=shows
+        )
 
     def url_of(self, pursuit: Pursuit) -> str:
         return self._urls[pursuit.place]

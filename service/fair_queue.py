@@ -1,8 +1,8 @@
 """Requests that wait for pages, taken so that every key gets its turn (start-time fair queueing, Goyal et al. 1996).
 
 Knows keys and what requests may come to use; knows nothing of pages, sessions or times.
-Always: requests of one key are taken in the order they came; of those at the head of each key's line that one is taken
-whose key was given least; a key that asked for nothing saves nothing up.
+Always: requests of one key are taken in the order they came, also when they are put back; of those at the head of each
+key's line that one is taken whose key was given least; a key that asked for nothing saves nothing up.
 """
 
 from collections import deque
@@ -47,9 +47,19 @@ class FairQueue:
         key_id = self._next_key()
         active = self._lines[key_id][0]
         self._level = self._given[key_id]
-        self._given[key_id] += tokens_of(active.request)
+        self._given[key_id] += active.tokens_left if active.preemptions else tokens_of(active.request)
         self.remove(active)
         return active
+
+    def put_back(self, active: Active) -> None:
+        """Let a request that was taken wait again, before all others of its key, which gets back what was not used."""
+        key_id = active.request.key_id
+        self._lines.setdefault(key_id, deque()).appendleft(active)
+        self._given[key_id] -= active.tokens_left
+
+    def is_owed(self, key_id: str | None, other_id: str | None, given_back: int) -> bool:
+        """Whether a key that waits was given less than another one, also if that gave so many tokens back."""
+        return key_id != other_id and self._given[key_id] < self._given[other_id] - given_back
 
     def remove(self, active: Active) -> None:
         """Let a request leave the line; it was given nothing."""

@@ -121,6 +121,9 @@ class _Families:
             "tane_reserved_tokens",
             "Cache positions that unfinished requests may come to hold, as the queue counts them.",
         )
+        self.preemptions = self._counter(
+            "tane_preemptions", "Times that a running request gave its pages back, to go on later."
+        )
         self.times = {
             "queue_s": self._histogram("tane_queue_seconds", "Time in the queue.", _SECONDS),
             "time_to_first_token_s": self._histogram(
@@ -160,6 +163,7 @@ class ModelMetrics:
         self._queried, self._hit = families.queried.labels(name), families.hit.labels(name)
         self._drafted, self._accepted = families.drafted.labels(name), families.accepted.labels(name)
         self._steps, self._step_rows = families.steps.labels(name), families.step_rows.labels(name)
+        self._preemptions = families.preemptions.labels(name)
         self._times = {field: histogram.labels(name) for field, histogram in families.times.items()}
         # A series is there from the start, so that its first count is seen as a growth.
         self._evicted = {reason: families.evicted.labels(name, reason) for reason in get_args(EvictionReason)}
@@ -182,6 +186,7 @@ class ModelMetrics:
         self._hit.inc(report.hit_tokens)
         self._drafted.inc(report.drafted_tokens)
         self._accepted.inc(report.accepted_tokens)
+        self._preemptions.inc(report.preemptions)
         self._rate.add(report.generated_tokens)
         for reason, tokens in report.evicted_tokens.items():
             self._evicted[reason].inc(tokens)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the client library reads events too, and needs no grammars
     import numpy as np
     from numpy.typing import NDArray
 
+    from model.decoding.choice import Constraint
     from model.decoding.constraint import CompiledConstraint
 
 FinishReason = Literal["eos", "stop", "length", "deadline"]
@@ -48,6 +49,8 @@ class GenerationRequest:
     """The answer's first tokens, which the caller has already. One sample goes on after them."""
     resumed_ends: bool = False
     """Whether the last of them ends the answer; none before it does."""
+    resumed_form: "Constraint | None" = field(default=None, compare=False)
+    """Where they leave the constraint; to find out takes long. This request's own."""
 
     @property
     def read_tokens(self) -> int:
@@ -121,6 +124,8 @@ class Timings:
     decode_s: float
     tokens_per_second: float | None
     """Generated tokens over all samples per second of decoding; None when nothing was decoded."""
+    paused_s: float = 0.0
+    """Seconds of decoding in which it waited, having given its pages back to a request of another key."""
 
 
 @dataclass(frozen=True, slots=True)

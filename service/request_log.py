@@ -95,6 +95,7 @@ class RequestNote:
             "queue_s": timings and round(timings.queue_s, 6),
             "prefill_s": timings and round(timings.prefill_s, 6),
             "decode_s": timings and round(timings.decode_s, 6),
+            "paused_s": timings and round(timings.paused_s, 6),
             "ttft_s": round(timings.queue_s + timings.prefill_s, 6) if began and timings else None,
             "total_s": round(time.perf_counter() - self.began, 6),
         }

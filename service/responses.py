@@ -53,6 +53,12 @@ class GenerateAnswer:
         self._tokenizer = serving.model.tokenizer
         self._with_logprobs = asked.request.parameters.logprobs is not None
 
+    @property
+    def fingerprint(self) -> str:
+        """What the answer's bits depend on beside the request: with a constraint also what makes its masks."""
+        constrained = self._asked.request.constraint is not None
+        return fingerprint(self._serving.engine_info, constrained=constrained)
+
     def delta(self, delta: Delta) -> dict[str, Any]:
         """One piece of a stream."""
         return {"index": delta.index, "text": delta.text, **self._tokens(delta.tokens)}
@@ -76,7 +82,7 @@ class GenerateAnswer:
             "timings": asdict(event.timings),
             "reproducibility": {
                 "level": info.reproducibility_level,
-                "fingerprint": fingerprint(info, constrained=self._asked.request.constraint is not None),
+                "fingerprint": self.fingerprint,
                 "version": __version__,
             },
         }

@@ -5,8 +5,10 @@ asked can ask for the whole answer again.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from model.decoding.choice import Constraint
 from model.decoding.transcript import Transcript
 from service.context import ServedModel
 from service.errors import InvalidField
@@ -36,11 +38,11 @@ def _clashes(body: GenerateRequest, draws: bool) -> Iterator[tuple[bool, str, st
     )
 
 
-def answer_ends(request: GenerationRequest, model: ServedModel) -> bool:
-    """Whether the resumed tokens are the whole answer. Raises InvalidField where they cannot begin one."""
+def resumed(request: GenerationRequest, model: ServedModel) -> GenerationRequest:
+    """The same request, with where its resumed tokens lead. Raises InvalidField where they cannot begin an answer."""
     ids, parameters = request.resumed_ids, request.parameters
     if not ids:
-        return False
+        return request
     if len(ids) > parameters.max_new_tokens:
         raise InvalidField(
             f"{FIELD} has {len(ids)} tokens, and max_new_tokens is {parameters.max_new_tokens}",
@@ -48,7 +50,13 @@ def answer_ends(request: GenerationRequest, model: ServedModel) -> bool:
             param=FIELD,
             allowed={"max_items": parameters.max_new_tokens},
         )
-    _check_form(request)
+    form = _form_after(request)
+    return replace(request, resumed_ends=_ends(request, model), resumed_form=form)
+
+
+def _ends(request: GenerationRequest, model: ServedModel) -> bool:
+    """Whether the resumed tokens are the whole answer. Raises InvalidField for tokens after its end."""
+    ids, parameters = request.resumed_ids, request.parameters
     text = Transcript(model.tokenizer, stop=parameters.stop, min_new_tokens=parameters.min_new_tokens)
     ending = frozenset(parameters.stop_token_ids)
     if not parameters.ignore_eos:
@@ -66,10 +74,10 @@ def answer_ends(request: GenerationRequest, model: ServedModel) -> bool:
     return len(ids) == parameters.max_new_tokens
 
 
-def _check_form(request: GenerationRequest) -> None:
-    """Raises InvalidField for the first token that the constraint would not let come."""
+def _form_after(request: GenerationRequest) -> Constraint | None:
+    """Where the resumed tokens leave the constraint. Raises InvalidField for the first that it would not let come."""
     if request.constraint is None:
-        return
+        return None
     state = request.constraint.renewed().begin(request.parameters.max_new_tokens)
     for index, token_id in enumerate(request.resumed_ids):
         if state.ended or state.settle(token_id, state.left) != token_id:
@@ -79,3 +87,4 @@ def _check_form(request: GenerationRequest) -> None:
                 param=f"{FIELD}.{index}",
             )
         state.advance(token_id)
+    return state

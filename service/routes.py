@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from service import __version__, sse
+from service.answers import FINGERPRINT
 from service.asking import ask_generate, decode, encode
 from service.beside import in_time, read_beside, write_beside
 from service.context import Served, Service, Ticket
@@ -111,9 +112,17 @@ async def generate(request: Request) -> Response:
     answer = GenerateAnswer(served, what)
     if not what.request.streams:
         event = await whole_answer(ticket, request.receive)
-        return await written(lambda: answer.whole(event), is_long=is_long(event))
+        whole = await written(lambda: answer.whole(event), is_long=is_long(event))
+        return _fingerprinted(whole, answer)
     form = GenerateStream(answer)
-    return await begin_stream(ticket, request.receive, form, request_id, service.settings.keep_alive_s)
+    stream = await begin_stream(ticket, request.receive, form, request_id, service.settings.keep_alive_s)
+    return _fingerprinted(stream, answer)
+
+
+def _fingerprinted(response: Response, answer: GenerateAnswer) -> Response:
+    """Whoever joins pieces of several servers' answers must know beforehand whether they go together."""
+    response.headers[FINGERPRINT] = answer.fingerprint
+    return response
 
 
 @router.post("/tokenize", openapi_extra=documented(TokenizeRequest))

@@ -10,55 +10,33 @@ from dataclasses import replace
 from typing import Literal
 
 from model.batch import PageCopy
-from model.decoding.choice import Choice
+from model.decoding.choice import Choice, Constraint
 from model.decoding.history import history_of
 from model.decoding.params import Drawn
 from model.decoding.transcript import Transcript
 from model.kv_cache import BooksError, PagePool, reservation
+from service.accounts import Accounts
 from service.beam_answers import begin_search, conclude_search, grow_beams, let_beams_go
 from service.drafting import Drafting
 from service.fair_queue import FairQueue
 from service.lease import Lease
 from service.namespaces import Namespaces
 from service.plan import Plan, PlannedRows, assemble
+from service.preemption import is_pressing, who_gives_way
 from service.prefix_tree import Match
+from service.prompt_rows import PromptRows
 from service.request import Failed, FailureCode, Finished, GenerationRequest, RequestEvent
 from service.sequence import Active, Sequence, record_of
 from service.sessions import Turn, without_session
 from service.step_budget import StepBudget
 from service.step_report import StepReport
-from service.tally import Tally
 
 Keep = Literal["all", "whole pages", "none"]
 """What stays in the tree of a sequence that ends: everything computed, what was entered before, or nothing."""
 
 KEPT_ON_FAILURE: dict[FailureCode, Keep] = {"engine_failed": "whole pages", "numerical_error": "none"}
 
-SCORED_ROWS = 64
-"""Most prompt rows of a step that are scored or read, of all requests: their logits are held in memory together."""
-
 MakeTranscript = Callable[[GenerationRequest], Transcript]
-
-
-class _Allowance:
-    """The prompt rows that a step may still take."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._scored = SCORED_ROWS
-
-    def rows_for(self, active: Active) -> int:
-        """How many of them this request may take, from where it stands."""
-        if not active.asks_every_row and not active.retraces:
-            return self._rows
-        start = active.sequences[0].lease.length if active.sequences else active.first_asked
-        return min(self._rows, self._scored + max(0, active.first_asked - start))
-
-    def take(self, active: Active, count: int) -> None:
-        self._rows -= count
-        if active.asks_every_row or active.retraces:
-            start = active.sequences[0].lease.length
-            self._scored -= active.asked(start, start + count)
 
 
 class Scheduler:
@@ -87,9 +65,7 @@ class Scheduler:
         self._copies: list[PageCopy] = []
         # Not returned by the methods that make them: a fault in the middle of one must lose none.
         self._events: list[RequestEvent] = []
-        self._counted = [0, 0]
-        self._settled = [0, 0]
-        self.tally = Tally()
+        self._accounts = Accounts()
 
     @property
     def queued(self) -> int:
@@ -117,31 +93,27 @@ class Scheduler:
         """Apply deadlines, and forget sessions past their time to live."""
         self._namespaces.expire(now)
         late = [each for each in self._all() if each.deadline is not None and now >= each.deadline]
-        self._fail_all([each for each in late if each.is_prefilling], "deadline_exceeded", now)
+        self._fail_all([each for each in late if not each.has_begun], "deadline_exceeded", now)
         for active in late:
-            if active.is_prefilling:
+            if not active.has_begun:
                 continue
             if active.beams is not None:
                 active.beams.search = active.beams.search.cut("deadline")
-                self._count_tokens(active, conclude_search(active, self._eos_token_ids))
+                self._accounts.gained(active, conclude_search(active, self._eos_token_ids))
             for sequence in active.sequences:
                 sequence.finish_reason = sequence.finish_reason or "deadline"
             self._collect(active, now)
 
     def plan(self, now: float) -> Plan | None:
-        """Every decoding sequence gets a row and its guesses; what is left of the budget goes to prompts, in turn."""
+        """Every decoding sequence gets a row and its guesses; what is left of the budget goes to prompts."""
         self._answer_what_ended(now)
+        self._make_room(now)
         rows = [PlannedRows(a, s, 1) for a in self._running if not a.is_prefilling for s in a.growing]
         rows = self._drafting.draft(rows)
         decode_rows = sum(each.count for each in rows)
-        self.tally.decode_rows += decode_rows
-        left = _Allowance(self._budget.prefill_rows(decode_rows))
-        for active in self._running:
-            if active.is_prefilling and left.rows_for(active):
-                rows.append(self._prompt_rows(active, left))
-        while (head := self._queue.head) is not None and left.rows_for(head) and self._admit(head, now):
-            self._running.append(self._queue.take())
-            rows.append(self._prompt_rows(head, left))
+        self._accounts.tally.decode_rows += decode_rows
+        prompts = self._prompts(self._budget.prefill_rows(decode_rows), now)
+        rows += [self._prompt_rows(active, count) for active, count in prompts.items()]
         if not rows:
             return None
         plan = assemble(rows, tuple(self._copies))
@@ -154,8 +126,7 @@ class Scheduler:
             prefilled = rows.active.is_prefilling
             # Of decode rows only the first is sure: those of drafted tokens count once the tokens are gained.
             rows.sequence.lease.length += rows.count if prefilled else 1
-            rows.active.drafted_tokens += len(rows.drafts)
-            self.tally.drafted_tokens += len(rows.drafts)
+            self._accounts.drafted(rows.active, len(rows.drafts))
             if prefilled and rows.active.request.use_cache:
                 rows.sequence.lease.publish(rows.active.context_ids)
         for active, choice in zip(plan.asking, choices, strict=True):
@@ -181,7 +152,7 @@ class Scheduler:
     def abort(self, code: FailureCode, now: float) -> None:
         """Answer everything that was accepted, without touching pages: the caller throws them away with this."""
         for active in self._all():
-            self._count_end(active, code, now)
+            self._accounts.ended(active, code, now)
             self._events.append(Failed(active.id, code, active.usage(), active.timings(now)))
         self._running.clear()
         self._queue.clear()
@@ -193,8 +164,7 @@ class Scheduler:
 
     def report(self, step_s: float) -> StepReport:
         """What happened since the last report."""
-        tally, self.tally = self.tally, Tally()
-        return tally.report(
+        return self._accounts.take_tally().report(
             step_s=step_s,
             evicted=self._namespaces.collect_evicted(),
             running=self.running,
@@ -214,8 +184,7 @@ class Scheduler:
             return
         if self._pool.leased or self._pool.promised:
             raise BooksError(f"{self._pool.leased} pages leased and {self._pool.promised} promised while idle")
-        if self._counted != self._settled:
-            raise BooksError(f"tokens counted {self._counted} are not those answered for {self._settled}")
+        self._accounts.check()
         if busy := self._namespaces.busy_count():
             raise BooksError(f"{busy} sessions are busy while nothing runs")
 
@@ -226,22 +195,49 @@ class Scheduler:
         """Give a queued request its pages, or leave it where it is until others end."""
         request = active.request
         match = self._match(active)
-        needed = reservation(
-            request.read_tokens,
-            request.tokens_left,
-            request.sequence_count,
-            active.tree.leased_nodes(match.node),
-        )
+        needed = self._pages_for(active, match)
         if needed > self._pool.available:
             return False
         active.promise = self._pool.promise(needed)
         lease = Lease(self._pool, active.tree, active.promise, self._copies)
-        self._attach(active, lease, match)
+        turn = self._turn(active, match)
+        lease.attach(match, take_over=turn.take_over)
+        if active.preemptions:
+            active.sequences[0].lease = lease
+            active.turn = replace(active.turn, evicted_tokens=active.turn.evicted_tokens + turn.evicted_tokens)
+            active.paused_s += now - active.waiting_since
+            return True
+        active.turn, active.reused_tokens = turn, lease.length
         active.sequences = [self._sequence(active, 0, lease)]
         if request.searches:
             active.beams = begin_search(request, self._make_transcript(request))
-        self._count_admission(active, now)
+        self._accounts.admitted(active, now)
         return True
+
+    def _pages_for(self, active: Active, match: Match) -> int:
+        """What a queued request may come to need. One that goes on needs no more than it was begun with."""
+        request = active.request
+        shared = active.tree.leased_nodes(match.node)
+        return reservation(request.read_tokens, request.tokens_left, request.sequence_count, shared)
+
+    def _make_room(self, now: float) -> None:
+        """Let requests of keys that were given more give way to the one that is next and has waited for long."""
+        head = self._queue.head
+        if head is None or not is_pressing(head, now):
+            return
+        needed = self._pages_for(head, self._match(head))
+        for active in who_gives_way(head, needed, self._running, self._queue, self._pool):
+            self._preempt(active, now)
+
+    def _preempt(self, active: Active, now: float) -> None:
+        """Take a request's pages back, and have it wait until it can go on after its last token."""
+        assert active.promise is not None, "what runs was promised its pages"
+        self._let_go(active, active.sequences[0], "all")
+        active.promise.withdraw()
+        active.preempt(now)
+        self._running.remove(active)
+        self._queue.put_back(active)
+        self._accounts.tally.preemptions += 1
 
     def _match(self, active: Active) -> Match:
         """What the tree holds of the tokens before the first that something is wanted of."""
@@ -249,38 +245,35 @@ class Scheduler:
             return Match(active.tree.root)
         return active.tree.match(active.context_ids[: active.first_asked])
 
-    def _attach(self, active: Active, lease: Lease, match: Match) -> None:
+    @staticmethod
+    def _turn(active: Active, match: Match) -> Turn:
+        """How the context continues what is kept, and what that drops."""
         request = active.request
         # Asked before the turn, which may drop what the tree holds.
         is_known = active.asks_every_row and bool(active.tree.match(request.prompt_ids[:-1]).tokens)
         if not request.use_cache:
-            active.turn = Turn(take_over=False, reason="disabled")
-        elif active.session is None:
-            active.turn = without_session(active.tree, match)
+            return Turn(take_over=False, reason="disabled")
+        if active.session is None:
+            turn = without_session(active.tree, match)
         else:
-            active.turn = active.sessions.turn(active.session, active.context_ids, match)
-        if request.use_cache and is_known:
-            active.turn = replace(active.turn, reason="recomputed")
-        lease.attach(match, take_over=active.turn.take_over)
-        active.reused_tokens = lease.length
+            turn = active.sessions.turn(active.session, active.context_ids, match)
+        return replace(turn, reason="recomputed") if is_known else turn
 
-    def _count_admission(self, active: Active, now: float) -> None:
-        active.admitted_at = now
-        prompt_tokens = len(active.request.prompt_ids)
-        self._counted[0] += prompt_tokens
-        self.tally.prompt_tokens += prompt_tokens
-        self.tally.queue_s.append(now - active.arrived)
-        if active.request.use_cache:
-            self.tally.queried_tokens += len(active.context_ids)
-            self.tally.hit_tokens += active.reused_tokens
+    def _prompts(self, rows: int, now: float) -> dict[Active, int]:
+        """How many rows each prompt gets, those of requests among them that begin because there are rows for them."""
+        prompts = PromptRows(rows)
+        for active in self._running:
+            if active.is_prefilling:
+                prompts.add(active)
+        while (head := self._queue.head) is not None and prompts.has_room_for(head) and self._admit(head, now):
+            self._running.append(self._queue.take())
+            prompts.add(head)
+        return prompts.divided()
 
-    def _prompt_rows(self, active: Active, left: _Allowance) -> PlannedRows:
-        sequence = active.sequences[0]
-        count = min(left.rows_for(active), active.context_rows - sequence.lease.length)
-        left.take(active, count)
-        active.computed_tokens += count
-        self.tally.prefill_rows += count
-        return PlannedRows(active, sequence, count)
+    def _prompt_rows(self, active: Active, count: int) -> PlannedRows:
+        active.computed_tokens += 0 if active.has_begun else count
+        self._accounts.tally.prefill_rows += count
+        return PlannedRows(active, active.sequences[0], count)
 
     def _gain(self, active: Active, choice: Choice, now: float) -> None:
         """Continue the chosen sequences with their tokens; a parent's last child inherits it, others fork."""
@@ -300,9 +293,10 @@ class Scheduler:
                 sequence.index = new_index
             active.sequences.append(sequence)
             gained += self._gain_tokens(active, sequence, tokens)
-        self._count_tokens(active, gained)
+        self._accounts.gained(active, gained)
         if gained:
-            self._time_tokens(active, gained, now)
+            active.is_prefilling = False
+            self._accounts.timed(active, gained, now)
 
     def _end_with_prompt(self, active: Active, now: float) -> None:
         """End a request that generates nothing, once all of its prompt has run."""
@@ -315,14 +309,10 @@ class Scheduler:
     def _search(self, active: Active, choice: Choice, now: float) -> None:
         """Let beams grow. Tokens count once they are sure to be returned; each step is one token's time."""
         gained = grow_beams(active, choice, self._make_transcript, self._eos_token_ids)
-        self._count_tokens(active, gained)
-        self._time_tokens(active, len(active.sequences), now)
+        active.is_prefilling = False
+        self._accounts.gained(active, gained)
+        self._accounts.timed(active, len(active.sequences), now)
         self._collect(active, now)
-
-    def _count_tokens(self, active: Active, gained: int) -> None:
-        active.generated_tokens += gained
-        self._counted[1] += gained
-        self.tally.generated_tokens += gained
 
     def _gain_tokens(self, active: Active, sequence: Sequence, tokens: tuple[Drawn, ...]) -> int:
         """Append tokens until the text ends; answers how many are new.
@@ -333,22 +323,10 @@ class Scheduler:
         taken = sequence.gain(tokens, active.request.parameters, self._eos_token_ids)
         if not active.is_prefilling:
             sequence.lease.length += taken - 1
-            accepted = min(taken, len(tokens) - 1)
-            active.accepted_tokens += accepted
-            self.tally.accepted_tokens += accepted
+            self._accounts.accepted(active, min(taken, len(tokens) - 1))
         if active.request.use_cache:
             sequence.lease.publish(sequence.ids)
         return sequence.generated_anew - before
-
-    def _time_tokens(self, active: Active, gained: int, now: float) -> None:
-        """Tokens that one step gave together share its time."""
-        if active.last_token_at is None:
-            active.first_token_at = now
-            self.tally.time_to_first_token_s.append(now - active.arrived)
-        else:
-            each = (now - active.last_token_at) * len(active.sequences) / gained
-            self.tally.inter_token_s += [each] * gained
-        active.last_token_at = now
 
     def _collect(self, active: Active, now: float) -> None:
         """Deltas of what became final, completions of what has ended, and the terminal after the last one."""
@@ -364,7 +342,9 @@ class Scheduler:
             self._finish(active, now)
 
     def _let_go(self, active: Active, sequence: Sequence, keep: Keep) -> None:
-        """Give a sequence's pages back, having entered into the tree what is to be kept."""
+        """Give a sequence's pages back, having entered into the tree what is to be kept; a queued one has none."""
+        if active.promise is None:
+            return
         lease = sequence.lease
         self._drafting.forget(sequence)
         if active.request.use_cache and keep == "all":
@@ -387,12 +367,10 @@ class Scheduler:
             request.prompt_ids,
             resumed_ids=request.resumed_ids,
             history=history_of(request.parameters, request.prompt_ids, self._exempt_token_ids),
-            constraint=None
-            if request.constraint is None
-            else request.constraint.begin(request.parameters.max_new_tokens),
         )
         if not active.retraces:
             sequence.gain(tuple(map(Drawn, request.resumed_ids)), request.parameters, self._eos_token_ids)
+        sequence.constraint = _form_of(active)
         return sequence
 
     def _answer_what_ended(self, now: float) -> None:
@@ -402,7 +380,7 @@ class Scheduler:
             sequence = self._sequence(active, 0, unused)
             sequence.delta(active.id)
             active.completions[0] = sequence.completion()
-            self._count_admission(active, now)
+            self._accounts.admitted(active, now)
             self._finish(active, now)
 
     def _finish(self, active: Active, now: float) -> None:
@@ -435,14 +413,18 @@ class Scheduler:
             self._queue.remove(active)
         if active.session is not None:
             active.sessions.close(active.session, now)
-        self._count_end(active, outcome, now)
+        self._accounts.ended(active, outcome, now)
 
-    def _count_end(self, active: Active, outcome: str, now: float) -> None:
-        usage = active.usage()
-        self._settled[0] += usage.prompt_tokens
-        self._settled[1] += usage.generated_tokens
-        self.tally.outcomes.append(outcome)
-        self.tally.request_s.append(now - active.arrived)
+
+def _form_of(active: Active) -> Constraint | None:
+    """Where the constraint of a request that begins stands: after its resumed tokens, unless these are drawn anew."""
+    request = active.request
+    if request.constraint is None or (request.resumed_form is not None and not active.retraces):
+        return request.resumed_form
+    form = request.constraint.begin(request.parameters.max_new_tokens)
+    for token_id in () if active.retraces else request.resumed_ids:
+        form.advance(token_id)
+    return form
 
 
 def _failure_of(active: Active, choice: Choice) -> FailureCode | None:

@@ -45,13 +45,13 @@ class Sequence:
         *,
         resumed_ids: tuple[int, ...] = (),
         history: History | None = None,
-        constraint: Constraint | None = None,
     ) -> None:
         """`transcript` knows how many tokens are resumed; they are gained like any others, before any others."""
         self.index = index
         self.lease = lease
         self.history = history
-        self.constraint = constraint
+        self.constraint: Constraint | None = None
+        """Set once the resumed tokens are gained, where it stands after them."""
         self.ids = [*prompt_ids, *resumed_ids]
         """Prompt and generated ids; those that are resumed are there from the start."""
         self.finish_reason: FinishReason | None = None
@@ -130,7 +130,7 @@ def record_of(drawn: Drawn) -> TokenRecord:
 
 @dataclass(slots=True, eq=False)
 class Active:
-    """An accepted request that has not ended. Queued while it has no sequences."""
+    """An accepted request that has not ended. Queued while it has no promise of pages."""
 
     request: GenerationRequest
     arrived: float
@@ -155,10 +155,19 @@ class Active:
     """Of the prompt's rows that were asked for, as far as they have run."""
     turn: Turn = field(default_factory=lambda: Turn(take_over=False))
     context_ids: tuple[int, ...] = field(init=False)
-    """The prompt and the resumed tokens, which run before anything is generated."""
+    """The prompt and the tokens of the answer that are known, which run before anything is generated."""
+    is_prefilling: bool = True
+    """Whether they have not run to their end, so that nothing was drawn after them."""
+    waiting_since: float = field(init=False)
+    """Of a queued one."""
+    preemptions: int = 0
+    """How often it gave its pages back and waited again."""
+    paused_s: float = 0.0
+    """How long it waited then, until it was admitted again."""
 
     def __post_init__(self) -> None:
         self.context_ids = self.request.prompt_ids + self.request.resumed_ids
+        self.waiting_since = self.arrived
 
     @property
     def id(self) -> str:
@@ -179,8 +188,21 @@ class Active:
         return None if self.request.deadline_s is None else self.arrived + self.request.deadline_s
 
     @property
-    def is_prefilling(self) -> bool:
-        return self.first_token_at is None
+    def has_begun(self) -> bool:
+        """Whether a token was generated."""
+        return self.first_token_at is not None
+
+    @property
+    def tokens_left(self) -> int:
+        """Most tokens that a request of one text may still gain."""
+        return self.request.tokens_left - self.generated_tokens
+
+    def preempt(self, now: float) -> None:
+        """It has given its pages back: what it has so far is what it will go on after."""
+        (sequence,) = self.sequences
+        self.promise, self.context_ids, self.is_prefilling = None, tuple(sequence.ids), True
+        self.waiting_since = now
+        self.preemptions += 1
 
     @property
     def growing(self) -> list[Sequence] | list[Beam]:
@@ -189,9 +211,9 @@ class Active:
 
     @property
     def scores_prompt(self) -> bool:
-        """Whether the log-probabilities of the prompt are wanted."""
+        """Whether the log-probabilities of the prompt are wanted; once tokens are generated they are known."""
         options = self.request.parameters.logprobs
-        return options is not None and options.prompt
+        return options is not None and options.prompt and not self.has_begun
 
     @property
     def asks_every_row(self) -> bool:
@@ -202,7 +224,8 @@ class Active:
     def retraces(self) -> bool:
         """Whether resumed tokens are drawn once more, since something is wanted of each draw."""
         parameters = self.request.parameters
-        return bool(self.request.resumed_ids) and (parameters.logprobs is not None or parameters.explain)
+        asks_of_draws = parameters.logprobs is not None or parameters.explain
+        return bool(self.request.resumed_ids) and asks_of_draws and not self.has_begun
 
     @property
     def context_rows(self) -> int:
@@ -246,4 +269,5 @@ class Active:
         decode_s = now - first
         decoded = self.generated_tokens - self.request.sample_count
         rate = decoded / decode_s if decoded > 0 and decode_s > 0 else None
-        return Timings(admitted - self.arrived, first - admitted, decode_s, rate)
+        waiting = now - self.waiting_since if self.preemptions and self.promise is None else 0.0
+        return Timings(admitted - self.arrived, first - admitted, decode_s, rate, self.paused_s + waiting)

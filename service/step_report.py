@@ -44,3 +44,5 @@ class StepReport:
     """Guessed ahead in this step."""
     accepted_tokens: int = 0
     """Those of them that became part of a text."""
+    preemptions: int = 0
+    """Requests that gave their pages back in this step, to go on later."""

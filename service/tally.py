@@ -27,6 +27,7 @@ class Tally:
     outcomes: list[str] = field(default_factory=list)
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    preemptions: int = 0
 
     def report(
         self,
@@ -60,4 +61,5 @@ class Tally:
             ran=bool(self.prefill_rows or self.decode_rows),
             drafted_tokens=self.drafted_tokens,
             accepted_tokens=self.accepted_tokens,
+            preemptions=self.preemptions,
         )

@@ -62,6 +62,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 """The files that may import each of these, as patterns."""
 
 ENGINE_ROOM = [
+    "accounts",
     "admission",
     "beam_answers",
     "beams",
@@ -73,7 +74,9 @@ ENGINE_ROOM = [
     "lease",
     "namespaces",
     "plan",
+    "preemption",
     "prefix_tree",
+    "prompt_rows",
     "request",
     "runtime",
     "scheduler",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from model.decoding.params import LogprobOptions
+from service.preemption import can_pause
 from service.request import Delta, Failed, Finished, GenerationRequest, RequestEvent, Terminal
 from service.settings import Settings
 from service.startup import load
@@ -81,6 +82,14 @@ class Laboratory:
             self.engine.submit(request, 0.0)
         ended = {event.request_id: event for event in self.until_idle() if not isinstance(event, Delta)}
         return [ended[request.id] for request in asked]
+
+    def pause(self) -> int:
+        """Have everyone who can give their pages back, as if others wanted them; answers how many did."""
+        scheduler = self.engine._scheduler
+        pausable = [each for each in scheduler._running if can_pause(each)]
+        for active in reversed(pausable):
+            scheduler._preempt(active, 0.0)
+        return len(pausable)
 
     def until_idle(self) -> list[RequestEvent]:
         """Every event until nothing runs."""

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.client import Client
+from service.client import Client, TaneError
 from service.settings import Settings
 from tests.live import live_server
 from tests.tiny_model import TinyShape, write_tiny_gguf
@@ -113,3 +113,45 @@ def test_ids_of_another_answer_are_refused_before_any_text(stream: bool, urls: l
     answer = httpx.post(f"{urls[0]}/generate", json={"prompt": PROMPT, "seed": 3, **sampled, "stream": stream})
 
     assert (422, "resume_mismatch") == (answer.status_code, answer.json()["error"]["code"])
+
+
+@pytest.fixture(scope="module")
+def different(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Two servers of the same file whose caches round differently."""
+    shape = TinyShape(context=512)
+    model = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=shape, format="Q8_0")
+    settings = {"model": str(model), "kv_cache_bytes": 16 << 20, "threads": 1}
+    one, other = (Settings.load({}, settings | {"kv_type": kv_type}) for kv_type in ("int8", "float16"))
+    with live_server(one) as first, live_server(other) as second:
+        yield [first.url, second.url]
+
+
+def test_a_stream_goes_on_only_where_its_bits_are_made(different: list[str]) -> None:
+    fields = {"prompt": PROMPT, "seed": 3, **QUESTIONS["drawn"]}
+    with Client(different[:1]) as calm:
+        expected = joined(list(calm.stream(**fields)))
+    with Client(different, transport=Breaking(1, breaks=1)) as client:
+        events = list(client.stream(**fields))
+
+    assert expected == joined(events)
+
+
+def test_a_stream_that_no_one_can_go_on_with_is_an_error(different: list[str]) -> None:
+    seen: list[dict[str, Any]] = []
+    with Client(different, transport=Breaking(1, breaks=1), attempts=2) as client:
+        stream = client.stream(prompt=PROMPT, seed=3, max_new_tokens=12)
+        seen.append(next(stream))
+        with pytest.raises(TaneError, match="fingerprint_mismatch"):
+            seen.extend(stream)
+
+    assert 1 == len(seen)
+
+
+def test_an_answer_that_nobody_saw_is_one_server_s_alone(different: list[str]) -> None:
+    fields = {"prompt": PROMPT, "seed": 3, **QUESTIONS["drawn"]}
+    with Client(different[1]) as calm:
+        expected = compared(calm.generate(**fields))
+    with Client(different, transport=Breaking(2, breaks=1)) as client:
+        answer = client.generate(**fields)
+
+    assert expected == compared(answer)

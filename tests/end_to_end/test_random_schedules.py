@@ -61,7 +61,7 @@ def truth() -> Truth:
 
 
 class Schedule(RuleBasedStateMachine):
-    """Submits, cancels, edits, forks and deletes, in any order, in a cache that is nearly full from the start."""
+    """Submits, pauses, cancels, edits, forks and deletes, in any order, in a cache that is nearly full at first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,6 +125,10 @@ class Schedule(RuleBasedStateMachine):
     def step(self, steps: int) -> None:
         for _ in range(steps):
             self.receive(self.laboratory.engine.step()[0])
+
+    @rule()
+    def pause(self) -> None:
+        self.laboratory.pause()
 
     @rule(rows=st.sampled_from((1, 7, 32, 64, MOST_ROWS)))
     def cut(self, rows: int) -> None:

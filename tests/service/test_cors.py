@@ -57,7 +57,7 @@ def test_a_preflight_request_has_an_id() -> None:
 def test_an_answer_to_a_named_origin_may_be_read() -> None:
     answer = client(PAGE).post("/generate", {"prompt": "a"}, {**JSON, "origin": PAGE})
 
-    assert (PAGE, "x-request-id, retry-after") == (
+    assert (PAGE, "x-request-id, retry-after, x-tane-fingerprint") == (
         answer.headers[ALLOW],
         answer.headers["access-control-expose-headers"],
     )

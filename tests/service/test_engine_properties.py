@@ -1,6 +1,7 @@
 """Random lives of the engine: whatever happens, the books balance, everyone is answered once, and texts are right."""
 
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,8 +21,8 @@ from service.request import (
 )
 from tests.engine_fakes import NAN, HandClock, expected_ids, ids_of, make_engine, make_request
 
-PAGES = 24
-KEY_IDS = st.sampled_from((None, None, "a"))
+PAGES = 16
+KEY_IDS = st.sampled_from((None, "a"))
 SESSIONS = ("a", "b", "c", "d")
 LENGTHS = st.sampled_from((1, 2, 31, 32, 33, 63, 64, 65, 96, 100, 150))
 
@@ -31,6 +32,9 @@ class EngineLife(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        # So that in a short life many give way.
+        self.haste = patch.multiple("service.preemption", PATIENCE_S=0.05, LEAST_GAIN=4, GAIN_SHARE=20)
+        self.haste.start()
         self.clock = HandClock()
         self.engine, self.model = make_engine(page_count=PAGES, clock=self.clock, max_sessions=3)
         self.requests: dict[str, GenerationRequest] = {}
@@ -44,8 +48,8 @@ class EngineLife(RuleBasedStateMachine):
         history=st.integers(0, 50),
         length=LENGTHS,
         suffix=st.just([]) | st.lists(st.integers(2, 38), max_size=40),
-        new=st.just(1) | st.integers(1, 70),
-        samples=st.sampled_from((1, 1, 1, 2, 3)),
+        new=st.just(1) | st.integers(1, 70) | st.integers(100, 180),
+        samples=st.sampled_from((1, 1, 1, 1, 2, 3)),
         session=st.sampled_from((None, *SESSIONS)),
         key_id=KEY_IDS,
         use_cache=st.sampled_from((True, True, True, False)),
@@ -154,6 +158,12 @@ class EngineLife(RuleBasedStateMachine):
         assert self.model.misread == 0
 
     def teardown(self) -> None:
+        try:
+            self.end()
+        finally:
+            self.haste.stop()
+
+    def end(self) -> None:
         self.model.fault = None
         for _ in range(5000):
             if self.engine.is_idle:

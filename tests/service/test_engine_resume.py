@@ -1,6 +1,7 @@
 """Resumed answers in the engine: what runs, what is kept and counted, whatever else is asked at the same time."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,3 +140,31 @@ def test_log_probabilities_of_the_prompt_are_those_of_the_prompt_alone() -> None
     again = run(engine, replace(request, resumed_ids=tuple(ids_of(whole)), resumed_ends=True))
 
     assert whole.prompt == again.prompt
+
+
+@dataclass(slots=True)
+class Form:
+    """Takes any token, and remembers which."""
+
+    taken: list[int] = field(default_factory=list)
+    failed: bool = False
+
+    def advance(self, token_id: int) -> None:
+        self.taken.append(token_id)
+
+
+class Forms:
+    """A constraint that is slow to follow, so that nobody should."""
+
+    def begin(self, max_new_tokens: int) -> Form:
+        raise AssertionError("the engine follows tokens that were followed at the door")
+
+
+def test_a_form_that_was_followed_at_the_door_goes_on_from_there() -> None:
+    request, form = make_request(range(2, 9), max_new_tokens=12), Form()
+    ids = expected_ids(request)
+    engine, _ = make_engine()
+
+    finished = run(engine, replace(after(request, 8), constraint=cast(Any, Forms()), resumed_form=cast(Any, form)))
+
+    assert (ids, ids[8:]) == (ids_of(finished), form.taken)

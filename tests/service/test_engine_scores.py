@@ -7,8 +7,8 @@ import pytest
 from model.decoding.params import LogprobOptions
 from model.kv_cache import PAGE_SIZE
 from service.engine import Engine
+from service.prompt_rows import SCORED_ROWS
 from service.request import CacheReason, Delta, DescribeSession, Failed, Finished, GenerationRequest
-from service.scheduler import SCORED_ROWS
 from tests.engine_fakes import (
     NAN,
     HandClock,

@@ -51,6 +51,11 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield piece
 
 
+def answered(script: Sequence[Any], fingerprint: str | None = None) -> httpx.Response:
+    headers = {} if fingerprint is None else {"x-tane-fingerprint": fingerprint}
+    return httpx.Response(200, stream=Body(script), headers=headers)
+
+
 @dataclass(slots=True)
 class Servers:
     """Answers one script after another, and remembers what it was asked."""
@@ -66,7 +71,7 @@ class Servers:
             raise script
         if isinstance(script, httpx.Response):
             return script
-        return httpx.Response(200, stream=Body(script))
+        return answered(script)
 
     @property
     def places(self) -> list[str]:
@@ -270,3 +275,71 @@ def test_one_address_is_enough() -> None:
 def test_no_address_is_an_error() -> None:
     with pytest.raises(ValueError, match="base URL"):
         Client([])
+
+
+@pytest.mark.parametrize("code", ["missing_api_key", "invalid_api_key"])
+def test_a_key_that_is_not_known_is_not_sent_again(code: str, stream: Streams) -> None:
+    servers = Servers([httpx.Response(401, json=error(code))])
+
+    with pytest.raises(TaneError) as raised:
+        stream(servers)
+
+    assert (401, code) == (raised.value.status, raised.value.code)
+
+
+def busy() -> httpx.Response:
+    return httpx.Response(409, json=error("session_busy", "session_id"))
+
+
+def test_a_session_that_the_lost_attempt_holds_is_waited_for(stream: Streams, waits: list[float]) -> None:
+    servers = Servers([[delta(0), BROKEN], busy(), busy(), [*WHOLE[1:-1], terminal(1)]])
+
+    assert [*WHOLE[:-1], terminal(1)] == stream(servers, session_id="s")
+    assert 3 == len(waits)
+
+
+def test_a_session_that_someone_else_holds_is_an_error(stream: Streams) -> None:
+    with pytest.raises(TaneError) as raised:
+        stream(Servers([busy()]), session_id="s")
+
+    assert "session_busy" == raised.value.code
+
+
+def test_a_server_that_comes_back_goes_on(stream: Streams, waits: list[float]) -> None:
+    gone = httpx.ConnectError("refused")
+    servers = Servers([[delta(0), BROKEN], gone, gone, [*WHOLE[1:-1], terminal(1)]])
+
+    assert [*WHOLE[:-1], terminal(1)] == stream(servers, [A])
+    assert all(waits)
+
+
+def test_an_answer_goes_on_at_a_server_of_the_same_bits(stream: Streams, waits: list[float]) -> None:
+    """The one that computes others is passed over."""
+    begun, other = answered([delta(0), BROKEN], "int8"), answered([*WHOLE[1:-1], terminal(1)], "float16")
+    servers = Servers([begun, other, answered([*WHOLE[1:-1], terminal(1)], "int8")])
+
+    assert [*WHOLE[:-1], terminal(1)] == stream(servers)
+    assert [A, B, A] == servers.places
+
+
+def test_a_stream_does_not_go_on_with_other_bits(stream: Streams, waits: list[float]) -> None:
+    others = [answered([*WHOLE[1:-1], terminal(1)], "float16") for _ in range(8)]
+
+    with pytest.raises(TaneError, match="float16 cannot go on with the answer of int8") as raised:
+        stream(Servers([answered([delta(0), BROKEN], "int8"), *others]))
+
+    assert "fingerprint_mismatch" == raised.value.code
+
+
+def test_where_nothing_came_any_server_may_answer(stream: Streams) -> None:
+    assert WHOLE == stream(Servers([answered([BROKEN], "int8"), answered(WHOLE, "float16")]))
+
+
+def test_an_answer_that_nobody_saw_is_asked_for_anew_where_bits_are_others() -> None:
+    begun, refused = answered([delta(0), BROKEN], "int8"), answered([*WHOLE[1:-1], terminal(1)], "float16")
+    servers = Servers([begun, refused, answered(WHOLE, "float16")])
+    with Client([A, B], transport=httpx.MockTransport(servers)) as client:
+        answer = client.generate(prompt="x")
+
+    assert (terminal(), [A, B, B]) == (answer, servers.places)
+    assert ["resume" in body for body in servers.bodies] == [False, True, False]

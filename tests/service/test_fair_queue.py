@@ -92,3 +92,36 @@ def test_one_request_of_a_key_is_not_held_up_by_many_of_another() -> None:
     events = run_until_idle(engine)
 
     assert ["a0", "b", "a1", "a2", "a3", "a4"] == [event.request_id for event in events]
+
+
+def test_what_is_put_back_is_the_next_of_its_key() -> None:
+    queue = queue_of("a1", "a2", "b1")
+    first = queue.take()
+
+    queue.put_back(first)
+
+    assert {"a1", "b1"} == set(taken(queue, 2))
+
+
+def test_what_was_not_used_is_given_back_and_counted_again() -> None:
+    """Of 40 tokens the first request used 10: its key is level with one that was given 10."""
+    queue = FairQueue()
+    for each in (waiting("a1", 40), waiting("a2", 40), waiting("b1", 10), waiting("b2", 10)):
+        queue.append(each)
+    first = queue.take()
+    first.generated_tokens, first.preemptions = 9, 1
+
+    queue.put_back(first)
+
+    assert ["b1", "a1", "b2", "a2"] == taken(queue)
+
+
+def test_a_key_is_owed_something_while_another_was_given_more_whatever_that_gives_back() -> None:
+    queue = FairQueue()
+    for each in (waiting("a1", 40), waiting("b1", 10)):
+        queue.append(each)
+    queue.take()
+
+    owed = [queue.is_owed("b", "a", 39), queue.is_owed("b", "a", 40), queue.is_owed("a", "b", 0)]
+
+    assert [True, False, False] == owed

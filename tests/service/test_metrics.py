@@ -56,6 +56,7 @@ BUSY = StepReport(
     ran=True,
     drafted_tokens=9,
     accepted_tokens=4,
+    preemptions=2,
 )
 NAMES = {
     "tane_prompt_tokens",
@@ -74,6 +75,7 @@ NAMES = {
     "tane_inter_token_latency_seconds",
     "tane_request_seconds",
     "tane_queue_seconds",
+    "tane_preemptions",
     "tane_step_rows",
     "tane_engine_steps",
     "tane_engine_rows",
@@ -138,6 +140,7 @@ def test_every_promised_metric_is_there_from_the_start() -> None:
         ("tane_request_seconds_sum", 4.0),
         ("tane_queue_seconds_sum", 1.0),
         ("tane_speculation_drafted_tokens_total", 18),
+        ("tane_preemptions_total", 4),
         ("tane_speculation_accepted_tokens_total", 8),
     ],
 )

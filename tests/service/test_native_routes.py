@@ -73,7 +73,7 @@ def test_generate_answers_with_exactly_the_promised_fields(client: Client) -> No
                 "reason": "prefix",
             },
         ),
-        ("timings", {"queue_s": 0.25, "prefill_s": 0.5, "decode_s": 1.0, "tokens_per_second": 2.0}),
+        ("timings", {"queue_s": 0.25, "prefill_s": 0.5, "decode_s": 1.0, "tokens_per_second": 2.0, "paused_s": 0.0}),
         ("reproducibility", {"level": "best_effort", "fingerprint": "fp", "version": __version__}),
     ],
 )
@@ -282,3 +282,10 @@ def test_openapi_documents_the_bodies_that_are_read_by_hand(client: Client) -> N
 
 def test_openapi_refers_to_nothing_that_is_missing(client: Client) -> None:
     assert b"$defs" not in client.get("/openapi.json").body
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_bits_depend_on_is_told_before_any_of_them(client: Client, stream: bool) -> None:
+    answer = client.post("/generate", {"prompt": "abc", "stream": stream})
+
+    assert "fp" == answer.headers["x-tane-fingerprint"]

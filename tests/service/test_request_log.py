@@ -35,6 +35,7 @@ FIELDS = [
     "queue_s",
     "prefill_s",
     "decode_s",
+    "paused_s",
     "ttft_s",
     "total_s",
 ]
@@ -76,6 +77,7 @@ def test_a_whole_answer_is_told_with_its_counts_and_times(log: pytest.LogCapture
         "queue_s": 0.25,
         "prefill_s": 0.5,
         "decode_s": 1.0,
+        "paused_s": 0.0,
         "ttft_s": 0.75,
     } == told
 
