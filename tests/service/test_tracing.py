@@ -13,6 +13,7 @@ import pytest
 
 from service.keys import Keys
 from service.logs import event_of
+from service.request import Finished, GenerationRequest
 from service.settings import Settings, SettingsError
 from service.traced import TracingError, tracer_for
 from service.tracing import SpanTracer
@@ -117,6 +118,16 @@ def test_attributes_are_those_of_the_conventions(collector: Collector, tracer: S
         "gen_ai.response.model": "tiny",
         "gen_ai.response.finish_reasons": ["length", "length"],
     } == told(collector, answer)
+
+
+def test_time_that_a_request_gave_way_is_told(collector: Collector, tracer: SpanTracer) -> None:
+    def gave_way(request: GenerationRequest) -> list[Finished]:
+        (finished,) = [each for each in plain("sun")(request) if isinstance(each, Finished)]
+        return [replace(finished, timings=replace(finished.timings, paused_s=0.75))]
+
+    answer = traced(tracer, FakeRuntime(gave_way)).post("/generate", {"prompt": "abc"})
+
+    assert 0.75 == told(collector, answer)["tane.paused_s"]
 
 
 def test_a_stream_tells_when_its_first_token_came(collector: Collector, tracer: SpanTracer) -> None:
