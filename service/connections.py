@@ -91,9 +91,11 @@ class BoundedConnection(H11Protocol):
         """Answer with this error, unless another answer has begun, and end the connection."""
         if self.transport.is_closing():
             return
-        logger.info(error.message, extra=told("refused", status=error.status, error_code=error.code))
+        request_id = new_request_id()
+        names = {"request_id": request_id, "status": error.status, "error_code": error.code}
+        logger.info(error.message, extra=told("refused", **names))
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.write(self._answer(error))
+            self.transport.write(self._answer(error, request_id))
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -103,8 +105,7 @@ class BoundedConnection(H11Protocol):
         """What uvicorn calls for bytes that are no HTTP."""
         self.refuse(BadJson("the request is not valid HTTP/1.1, or its head is too long", code="invalid_http"))
 
-    def _answer(self, error: ServiceError) -> bytes:
-        request_id = new_request_id()
+    def _answer(self, error: ServiceError, request_id: str) -> bytes:
         body = encode_json(envelope(error, request_id))
         headers = [
             ("content-type", "application/json"),

@@ -20,6 +20,7 @@ from service.option import PREFIX, Option
 
 CLIENT_VARIABLES = frozenset({"TANE_API_KEY"})
 """With the prefix, but for the commands that call servers."""
+OTLP_PROTOCOL = "http/protobuf"
 VARIANT = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
 TOKEN = re.compile(r"[!-~]+")
 ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?")
@@ -217,7 +218,7 @@ class Settings(BaseModel):
         given = {name: value for name, value in flags.items() if value not in (None, ())}
         if user_cache := environ.get("XDG_CACHE_HOME"):
             named.setdefault("cache_folder", str(Path(user_cache, "tane")))
-        if collector := environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        if collector := _collector(environ):
             named.setdefault("otlp_endpoint", collector)
         try:
             settings = cls.model_validate(named | given)
@@ -245,6 +246,18 @@ def _hub_access(environ: Mapping[str, str]) -> HubAccess:
         problem = "HF_TOKEN must be a token of the hub: printable ASCII characters without spaces"
         raise SettingsError(problem, names=("HF_TOKEN",))
     return HubAccess(environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT, token or None)
+
+
+def _collector(environ: Mapping[str, str]) -> str | None:
+    """Of traces, as other programs are told it too. Raises SettingsError for a protocol that is not ours."""
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        protocol = environ.get(name)
+        if endpoint and protocol:
+            if protocol != OTLP_PROTOCOL:
+                raise SettingsError(f"{name} must be {OTLP_PROTOCOL}", names=(name,))
+            break
+    return endpoint
 
 
 _METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT"}

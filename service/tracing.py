@@ -198,6 +198,8 @@ def _ended(note: RequestNote, end: Finished | Failed) -> Iterator[tuple[str, Att
     yield "gen_ai.usage.input_tokens", end.usage.prompt_tokens
     yield "gen_ai.usage.output_tokens", end.usage.generated_tokens
     yield "gen_ai.usage.cache_read.input_tokens", end.usage.cached_tokens
+    if end.timings is not None and end.timings.paused_s:
+        yield "tane.paused_s", end.timings.paused_s
     if isinstance(end, Finished) and note.model is not None:
         yield "gen_ai.response.model", note.model
         yield "gen_ai.response.finish_reasons", [each.finish_reason for each in end.completions]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -12,6 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from service.connections import HEAD_S, LEFTOVER_S, STALL_S, UNSENT_BYTES, BoundedConnection, Unchanged, bounded
+from service.logs import fields_of
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n"
@@ -326,3 +328,18 @@ def test_what_changes_has_lasted_no_time() -> None:
     assert [0, 2, 0, 0, 0, 5] == [
         unchanged.seconds(state, now) for state, now in [("a", 1), ("a", 3), ("b", 4), (None, 5), ("b", 6), ("b", 11)]
     ]
+
+
+def test_a_refusal_has_one_name_in_answer_and_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "service.connections")
+
+    async def refused() -> Wire:
+        connection, wire = Server().connect()
+        connection.data_received(b"GARBAGE\r\n\r\n")
+        return wire
+
+    wire = asyncio.run(refused())
+
+    (record,) = [record for record in caplog.records if record.name == "service.connections"]
+    assert wire.error["request_id"] == fields_of(record)["request_id"]
+    assert wire.error["request_id"].encode() in wire.sent.partition(b"\r\n\r\n")[0]

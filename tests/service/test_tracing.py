@@ -13,7 +13,8 @@ import pytest
 
 from service.keys import Keys
 from service.logs import event_of
-from service.settings import Settings
+from service.request import Finished, GenerationRequest
+from service.settings import Settings, SettingsError
 from service.traced import TracingError, tracer_for
 from service.tracing import SpanTracer
 from tests.fake_collector import Collector, Span, collecting
@@ -117,6 +118,16 @@ def test_attributes_are_those_of_the_conventions(collector: Collector, tracer: S
         "gen_ai.response.model": "tiny",
         "gen_ai.response.finish_reasons": ["length", "length"],
     } == told(collector, answer)
+
+
+def test_time_that_a_request_gave_way_is_told(collector: Collector, tracer: SpanTracer) -> None:
+    def gave_way(request: GenerationRequest) -> list[Finished]:
+        (finished,) = [each for each in plain("sun")(request) if isinstance(each, Finished)]
+        return [replace(finished, timings=replace(finished.timings, paused_s=0.75))]
+
+    answer = traced(tracer, FakeRuntime(gave_way)).post("/generate", {"prompt": "abc"})
+
+    assert 0.75 == told(collector, answer)["tane.paused_s"]
 
 
 def test_a_stream_tells_when_its_first_token_came(collector: Collector, tracer: SpanTracer) -> None:
@@ -343,6 +354,31 @@ def test_the_collector_is_named_by_flag_or_variable_or_opentelemetrys_own(
     environ: dict[str, str], flags: dict[str, str], expected: str | None
 ) -> None:
     assert expected == Settings.load(environ, flags).otlp_endpoint
+
+
+@pytest.mark.parametrize(
+    ("names", "refused"),
+    [
+        ({"PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        ({"TRACES_PROTOCOL": "http/json"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
+        ({"PROTOCOL": "grpc", "TRACES_PROTOCOL": "http/protobuf"}, None),
+        ({"PROTOCOL": "http/protobuf"}, None),
+    ],
+    ids=range(4),
+)
+def test_another_protocol_than_ours_is_refused(names: dict[str, str], refused: str | None) -> None:
+    protocols = {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in names.items()}
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1", **protocols}
+    if refused is None:
+        assert "http://a:1" == Settings.load(environ, {}).otlp_endpoint
+        return
+
+    with pytest.raises(SettingsError, match=f"{refused} must be http/protobuf"):
+        Settings.load(environ, {})
+
+
+def test_a_protocol_without_a_collector_says_nothing() -> None:
+    assert Settings.load({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, {}).otlp_endpoint is None
 
 
 @pytest.mark.parametrize("endpoint", ["collector:4317", "ftp://a", "http://", "http://a:b", "http://[a"])
