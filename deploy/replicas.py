@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.settings import PREFIX, Settings, SettingsError
+from service.option import PREFIX
+from service.settings import Settings, SettingsError
 
 ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 POLICY = "deploy.queued_tokens.QueuedTokens"
