@@ -1,5 +1,6 @@
 # `make serve` and `make test` each work on a clean checkout; `make help` lists the rest.
-# PYTHON, VENV, HOST and PORT may be given: `make serve PYTHON=python3.12 PORT=9000`.
+# PYTHON, VENV, HOST and PORT may be given: `make serve PYTHON=python3.12 PORT=9000`; CLUSTER holds options of
+# `python -m tests.cluster`: `make cluster CLUSTER="--replicas 3 --json"`.
 PYTHON ?= python3
 VENV ?= .venv
 HOST ?= 127.0.0.1
@@ -7,7 +8,7 @@ PORT ?= 8000
 BIN := $(VENV)/bin
 BUILD_INPUTS := pyproject.toml CMakeLists.txt service/__init__.py $(wildcard model/native/*.cpp model/native/*.hpp)
 
-.PHONY: help setup serve test check lint promtool sanitize format clean
+.PHONY: help setup serve test check lint promtool cluster sanitize format clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -34,6 +35,12 @@ $(VENV)/.dev: $(BUILD_INPUTS) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $(VENV)/.serve $@
 
+# Ray's wheels are 90 MB, and 350 MB when installed.
+$(VENV)/.ray: $(BUILD_INPUTS) | $(BIN)/python
+	$(compiler)
+	$(BIN)/python -m pip install --quiet --editable '.[ray]'
+	@touch $(VENV)/.serve $@
+
 setup: $(VENV)/.dev  ## install what running and testing need into .venv
 
 serve: $(VENV)/.serve  ## serve the default model on HOST:PORT (127.0.0.1:8000)
@@ -58,6 +65,9 @@ $(BIN)/promtool: | $(BIN)/python
 		work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cd "$$work" && \
 		apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg-deb --extract prometheus_*.deb . && \
 		install usr/bin/promtool $(abspath $@); fi
+
+cluster: $(VENV)/.ray  ## two replicas behind Ray Serve: load, affinity and the loss of one; Ray is installed first
+	$(BIN)/python -m tests.cluster $(CLUSTER)
 
 sanitize:  ## the kernels' C++ tests under address, undefined-behaviour and thread sanitizers
 	tests/native/run.sh asan

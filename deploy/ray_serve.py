@@ -8,6 +8,7 @@ is what runs.
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ray import serve
@@ -17,6 +18,7 @@ from service.logs import configure_logging, form_for
 from service.replica import Replica
 from service.settings import Settings
 from service.startup import build_service
+from service.traced import tracer_for
 
 
 class TaneReplica:
@@ -26,7 +28,8 @@ class TaneReplica:
         """`options` win over the environment of the machine that this replica came to."""
         settings = Settings.from_environment(options)
         configure_logging(settings.log_level, form_for(settings.log_format, sys.stderr), sys.stderr)
-        self._replica = Replica(build_service(settings), serve.get_replica_context().replica_id.unique_id)
+        service = replace(build_service(settings), tracer=tracer_for(settings.otlp_endpoint))
+        self._replica = Replica(service, serve.get_replica_context().replica_id.unique_id)
 
     def __serve_build_asgi_app__(self) -> Replica:
         return self._replica

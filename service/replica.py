@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from service.app import create_app
 from service.context import Service
+from service.key_file import key_file_of
 from service.logs import AnswerCut, told
 from service.middleware import App, Receive, Scope, Send
 from service.runtime import Runtime
@@ -26,7 +27,9 @@ HEADER = b"x-tane-replica"
 REQUEST_ID = b"x-request-id"
 QUEUED_TOKENS = "queued_tokens"
 LOOK_S = 1.0
-"""Between two looks at the engines."""
+"""Between two looks at engines and keys."""
+CLOSE_S = 5.0
+"""How long the collector of traces may take what is left."""
 
 
 class EngineLost(Exception):
@@ -43,6 +46,8 @@ class Replica:
         self._drain_s = service.settings.drain_s
         self._runtimes: Sequence[Runtime] = runtimes_of(service)
         self._watchdog = Watchdog(self._runtimes)
+        self._key_file = key_file_of(service.keys)
+        self._tracer = service.tracer
         self._is_lost = False
         self._ending: set[asyncio.Task[None]] = set()
         """Calls that nobody waits for any more."""
@@ -99,6 +104,9 @@ class Replica:
         watch.cancel()
         await asyncio.gather(*(runtime.drain(self._drain_s) for runtime in self._runtimes))
         await asyncio.gather(*(runtime.stop() for runtime in self._runtimes))
+        if self._tracer is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(self._tracer.close), CLOSE_S)
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _watch(self) -> None:
@@ -107,6 +115,9 @@ class Replica:
                 self._is_lost = True
                 stack = self._runtimes[index].give_up()
                 logger.critical("an engine does not move", extra=told("engine_lost", stack=stack))
+            if self._key_file is not None and self._key_file.look():
+                for runtime in self._runtimes:
+                    runtime.let_keys_go(self._key_file.gone)
             await asyncio.sleep(LOOK_S)
 
 

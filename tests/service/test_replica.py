@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,47 @@ def fails_its_health_check(
     finally:
         logging.disable(logging.NOTSET)
     return True
+
+
+def test_a_key_that_is_added_while_it_lives_is_known(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("first\n")
+    settings = {"model": str(model), "kv_cache_bytes": 4 << 20, "threads": 1, "keys_file": str(keys)}
+    service = build_service(Settings.load({}, settings))
+
+    async def status(client: httpx.AsyncClient, key: str) -> int:
+        return (await client.get("/info", headers={"authorization": f"Bearer {key}"})).status_code
+
+    async def test() -> None:
+        async with living(Replica(service, "r7")) as client:
+            assert (200, 401) == (await status(client, "first"), await status(client, "second"))
+            keys.write_text("first\nsecond\n")
+            while await status(client, "second") != 200:
+                await asyncio.sleep(0.005)
+
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.01)
+    run(test)
+
+
+def test_what_is_left_of_traces_is_sent_when_its_life_ends(service: Service) -> None:
+    class Collecting:
+        closed = False
+
+        def tell(self, *_: object) -> None: ...
+
+        def close(self) -> None:
+            self.closed = True
+
+    async def test() -> None:
+        async with living(Replica(replace(service, tracer=tracer), "r7")):
+            assert not tracer.closed
+
+    tracer = Collecting()
+    run(test)
+
+    assert tracer.closed
 
 
 def test_engines_that_are_another_server_s_cannot_be_a_replica() -> None:
