@@ -16,11 +16,12 @@ from service.schemas import DetokenizeRequest, GenerateRequest, LogitsRequest, T
 NOTHING_NEW = DecodingParameters(max_new_tokens=0, seed=0)
 
 
-def ask_generate(value: Any, service: Service, request_id: str) -> tuple[Served, Asked]:
+def ask_generate(value: Any, service: Service, request_id: str, key_id: str | None = None) -> tuple[Served, Asked]:
     """The model that a body of `/generate` asks, and what it asks for."""
     body = read(GenerateRequest, value)
     served = service.named(body.model)
-    return served, read_generate(body, served.model, served.engine_info.context_length, request_id)
+    context_length = served.engine_info.context_length
+    return served, read_generate(body, served.model, context_length, request_id, key_id=key_id)
 
 
 def ask_logits(value: Any, service: Service, request_id: str) -> tuple[Served, GenerationRequest]:

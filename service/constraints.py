@@ -1,8 +1,8 @@
 """From the constraint of a body to a compiled one, and the cache of what was compiled.
 
 Knows fields and clashes; knows no grammar. Slow: call it off the event loop.
-Always: two requests share nothing that changes; the cache is bounded in entries and in bytes of source; and one thread
-compiles at a time, so that hostile grammars take one core and no more.
+Always: two requests share nothing that changes, and two API keys nothing that was compiled; the cache is bounded in
+entries and in bytes of source; and one thread compiles at a time, so that hostile grammars take one core and no more.
 """
 
 from collections import OrderedDict
@@ -27,7 +27,8 @@ KINDS = tuple(Constraint.model_fields)
 NO_END_OF_ITS_OWN: Mapping[str, Any] = {"ignore_eos": False, "stop": [], "stop_token_ids": [], "min_new_tokens": 0}
 """Fields that say where a text ends, and the values of them that a constraint goes with."""
 
-Key = tuple[ConstraintSpec, tuple[int, ...]]
+Entry = tuple[ConstraintSpec, tuple[int, ...], str | None]
+"""What was compiled, without which tokens, and for which API key: what one key asks is not felt by another."""
 
 
 class ConstraintCache:
@@ -44,60 +45,61 @@ class ConstraintCache:
         """The compiler is made when it is first needed, since it takes a tenth of a second."""
         self._tokenizer = tokenizer
         self._compiler: ConstraintCompiler | None = None
-        self._entries: OrderedDict[Key, CompiledConstraint | ConstraintError] = OrderedDict()
+        self._entries: OrderedDict[Entry, CompiledConstraint | ConstraintError] = OrderedDict()
         self._entries_lock, self._compiler_lock = make_lock(), make_lock()
         self._max_entries = max_entries
         self._max_bytes = max_bytes
 
-    def compiled(self, spec: ConstraintSpec, banned: Sequence[int]) -> CompiledConstraint:
-        """One for a single request. Raises ConstraintError."""
-        key = spec, tuple(sorted(set(banned)))
-        found = self._found(key)
+    def compiled(self, spec: ConstraintSpec, banned: Sequence[int], key_id: str | None = None) -> CompiledConstraint:
+        """One for a single request of this API key. Raises ConstraintError."""
+        entry = spec, tuple(sorted(set(banned))), key_id
+        found = self._found(entry)
         if found is None:
             with self._compiler_lock:
-                found = self._found(key) or self._made(key)
+                found = self._found(entry) or self._made(entry)
         if isinstance(found, ConstraintError):
             raise found.with_traceback(None)
         return found.renewed()
 
-    def _made(self, key: Key) -> CompiledConstraint | ConstraintError:
+    def _made(self, entry: Entry) -> CompiledConstraint | ConstraintError:
         """Compiled now. A refusal is kept too: it may have taken as long."""
         if self._compiler is None:
             self._compiler = ConstraintCompiler(self._tokenizer)
         made: CompiledConstraint | ConstraintError
         try:
-            made = self._compiler.compile(*key)
+            spec, banned, _ = entry
+            made = self._compiler.compile(spec, banned)
         except ConstraintError as error:
             made = error.with_traceback(None)
-        self._keep(key, made)
+        self._keep(entry, made)
         return made
 
-    def _found(self, key: Key) -> CompiledConstraint | ConstraintError | None:
+    def _found(self, entry: Entry) -> CompiledConstraint | ConstraintError | None:
         with self._entries_lock:
-            found = self._entries.get(key)
+            found = self._entries.get(entry)
             if found is not None:
-                self._entries.move_to_end(key)
+                self._entries.move_to_end(entry)
             return found
 
-    def _keep(self, key: Key, made: CompiledConstraint | ConstraintError) -> None:
+    def _keep(self, entry: Entry, made: CompiledConstraint | ConstraintError) -> None:
         with self._entries_lock:
-            self._entries[key] = made
+            self._entries[entry] = made
             while len(self._entries) > self._max_entries or self._source_bytes() > self._max_bytes:
                 self._entries.popitem(last=False)
 
     def _source_bytes(self) -> int:
-        return sum(spec.source_bytes for spec, _ in self._entries)
+        return sum(spec.source_bytes for spec, *_ in self._entries)
 
 
 def compile_constraint(
-    body: GenerateRequest, constraint: Constraint, model: ServedModel, new_tokens: int
+    body: GenerateRequest, constraint: Constraint, model: ServedModel, new_tokens: int, key_id: str | None
 ) -> CompiledConstraint:
     """The constraint of a body whose limit is `new_tokens`. Raises InvalidField."""
     _check_clashes(body)
     kind = _kind(constraint)
     try:
         spec = getattr(ConstraintSpec, kind)(getattr(constraint, kind))
-        return model.constraints.compiled(spec, body.banned_token_ids).fitted(new_tokens)
+        return model.constraints.compiled(spec, body.banned_token_ids, key_id).fitted(new_tokens)
     except ConstraintError as error:
         # Of the fields that a constraint can clash with, the compiler is told of the banned tokens alone.
         clashes = error.code == "invalid_combination" and body.banned_token_ids

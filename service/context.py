@@ -74,8 +74,8 @@ class Tokenizer(Protocol):
 
 
 class Constraints(Protocol):
-    def compiled(self, spec: ConstraintSpec, banned: Sequence[int]) -> CompiledConstraint:
-        """One for a single request. Slow: call it off the event loop. Raises ConstraintError."""
+    def compiled(self, spec: ConstraintSpec, banned: Sequence[int], key_id: str | None = None) -> CompiledConstraint:
+        """One for a single request of this API key. Slow: call it off the event loop. Raises ConstraintError."""
 
 
 class ChatTemplate(Protocol):

@@ -47,8 +47,10 @@ def read_generate(
     context_length: int,
     request_id: str,
     default_new_tokens: int = DEFAULT_NEW_TOKENS,
+    *,
+    key_id: str | None = None,
 ) -> Asked:
-    """A request without a limit gets `default_new_tokens`, or what is left of the context.
+    """A request without a limit gets `default_new_tokens`, or what is left of the context. `key_id` is who asks.
 
     Raises InvalidField. The caller has chosen the model by `body.model`.
     """
@@ -65,7 +67,9 @@ def read_generate(
     field, prompt_ids = read_prompt(body, model)
     new_tokens = _new_tokens(body, field, len(prompt_ids), context_length, default_new_tokens)
     _check_lengths(body, new_tokens)
-    constraint = None if body.constraint is None else compile_constraint(body, body.constraint, model, new_tokens)
+    constraint = (
+        None if body.constraint is None else compile_constraint(body, body.constraint, model, new_tokens, key_id)
+    )
     resumed_ids = () if body.resume is None else body.resume.token_ids
     check_token_ids("resume.token_ids", resumed_ids, model.tokenizer.vocabulary_size)
     request = GenerationRequest(
@@ -78,6 +82,7 @@ def read_generate(
         deadline_s=None if body.deadline_ms is None else body.deadline_ms / 1000,
         streams=body.stream,
         constraint=constraint,
+        key_id=key_id,
         resumed_ids=resumed_ids,
     )
     request = resumed(request, model)

@@ -4,7 +4,6 @@ Knows HTTP; prices and refusals are the ledger's. Always: nothing is accepted, q
 `/generate` would not understand gets the same error here.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -32,11 +31,10 @@ async def estimate(request: Request) -> Response:
     request_id = request_id_of(request.scope)
 
     def asked(raw: bytes) -> tuple[Served, Asked]:
-        return ask_generate(parse(raw), service, request_id)
+        return ask_generate(parse(raw), service, request_id, key_id_of(request.scope))
 
     served, what = await read_beside(asked, await body_of(request))
-    priced = replace(what.request, key_id=key_id_of(request.scope))
-    return json_response(_answer(served, priced, served.runtime.quote(priced)))
+    return json_response(_answer(served, what.request, served.runtime.quote(what.request)))
 
 
 def _answer(served: Served, request: GenerationRequest, quote: Quote) -> dict[str, Any]:

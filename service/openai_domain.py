@@ -46,19 +46,23 @@ class OpenAIAsked:
     include_usage: bool
 
 
-def read_completion(body: CompletionRequest, model: ServedModel, context_length: int, request_id: str) -> OpenAIAsked:
+def read_completion(
+    body: CompletionRequest, model: ServedModel, context_length: int, request_id: str, key_id: str | None = None
+) -> OpenAIAsked:
     """Raises InvalidField."""
     same = same_as_completion(body)
     with in_words_of(same.names):
-        asked = read_generate(same.body, model, context_length, request_id, DEFAULT_COMPLETION_TOKENS)
+        asked = read_generate(same.body, model, context_length, request_id, DEFAULT_COMPLETION_TOKENS, key_id=key_id)
     return OpenAIAsked(asked, same.names, _includes_usage(body))
 
 
-def read_chat(body: ChatRequest, model: ServedModel, context_length: int, request_id: str) -> OpenAIAsked:
+def read_chat(
+    body: ChatRequest, model: ServedModel, context_length: int, request_id: str, key_id: str | None = None
+) -> OpenAIAsked:
     """Raises InvalidField. A chat without a limit may fill the context, as OpenAI's may."""
     same = same_as_chat(body)
     with in_words_of(same.names):
-        asked = read_generate(same.body, model, context_length, request_id, context_length)
+        asked = read_generate(same.body, model, context_length, request_id, context_length, key_id=key_id)
     return OpenAIAsked(asked, same.names, _includes_usage(body))
 
 

@@ -12,6 +12,7 @@ from service import sse
 from service.beside import read_beside
 from service.context import Served, ServedModel
 from service.exchange import begin_stream, whole_answer
+from service.guard import key_id_of
 from service.json_body import parse
 from service.middleware import request_id_of
 from service.model_description import described
@@ -40,7 +41,7 @@ OUR_FIELDS = (
 """What a listed model has beside OpenAI's fields, as `/info` has it."""
 
 OneBody = TypeVar("OneBody", bound=OpenAIBody)
-Reader = Callable[[OneBody, ServedModel, int, str], OpenAIAsked]
+Reader = Callable[[OneBody, ServedModel, int, str, str | None], OpenAIAsked]
 
 
 class OpenAIStream:
@@ -98,7 +99,8 @@ async def _answer(
     def asked(raw: bytes) -> tuple[Served, OpenAIAsked]:
         body = read(kind, parse(raw))
         served = service.named(body.model)
-        return served, read_body(body, served.model, served.engine_info.context_length, request_id)
+        context_length, key_id = served.engine_info.context_length, key_id_of(request.scope)
+        return served, read_body(body, served.model, context_length, request_id, key_id)
 
     served, what = await read_beside(asked, await body_of(request))
     with in_words_of(what.names):

@@ -85,7 +85,7 @@ def read_record(value: Any) -> Record:
     return Record(body.request, recorded, body.model)
 
 
-def replay_with(record: Record, serving: Serving, request_id: str) -> Replay:
+def replay_with(record: Record, serving: Serving, request_id: str, key_id: str | None = None) -> Replay:
     """The record's request as this model takes it.
 
     Raises InvalidField for a request that the recorded model itself, at this version, would not have answered.
@@ -105,7 +105,7 @@ def replay_with(record: Record, serving: Serving, request_id: str) -> Replay:
     contradictory = answers_another(recorded.get("parameters") or {}, _given(body))
     try:
         with within("request"):
-            asked = read_generate(body, serving.model, info.context_length, request_id)
+            asked = read_generate(body, serving.model, info.context_length, request_id, key_id=key_id)
     except InvalidField as error:
         if any(is_same_maker(maker_of(recorded), each) for each in makers.values()):
             raise

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from service.beside import SHORT_BODY_BYTES, read_beside
 from service.context import Served, Service
 from service.exchange import whole_answer
+from service.guard import key_id_of
 from service.json_body import parse
 from service.middleware import request_id_of
 from service.replay_record import RECORD_DEPTH, Record, Replay, read_record, replay_with, within
@@ -28,7 +29,7 @@ async def replay(request: Request) -> Response:
     def recorded(raw: bytes) -> tuple[Served, Replay]:
         record = read_record(parse(raw, max_depth=RECORD_DEPTH))
         served = _model_for(record, service)
-        return served, replay_with(record, served, request_id)
+        return served, replay_with(record, served, request_id, key_id_of(request.scope))
 
     raw = await body_of(request)
     served, what = await read_beside(recorded, raw)

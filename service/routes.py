@@ -18,6 +18,7 @@ from service.context import Served, Service, Ticket
 from service.domain import Asked
 from service.errors import Draining, InvalidField, Overloaded
 from service.exchange import begin_stream, whole_answer
+from service.guard import key_id_of
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.model_description import described
@@ -105,7 +106,7 @@ async def generate(request: Request) -> Response:
     request_id = request_id_of(request.scope)
 
     def asked(raw: bytes) -> tuple[Served, Asked]:
-        return ask_generate(parse(raw), service, request_id)
+        return ask_generate(parse(raw), service, request_id, key_id_of(request.scope))
 
     served, what = await read_beside(asked, await body_of(request))
     ticket = submit(request, served, what.request)

@@ -1,12 +1,15 @@
 """Two real servers, connections that break anywhere, and one answer all the same."""
 
+import asyncio
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from service.client import Client, TaneError
+from service.client import AsyncClient, Client, TaneError
 from service.settings import Settings
 from tests.live import live_server
 from tests.tiny_model import TinyShape, write_tiny_gguf
@@ -18,6 +21,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "scored": {"temperature": 0.8, "max_new_tokens": 12, "logprobs": {"top": 2, "of": "sampled"}, "top_k": 9},
     "with stops": {"temperature": 1.0, "max_new_tokens": 30, "stop": ["eb", "th", "a"], "min_new_tokens": 6},
     "several": {"temperature": 0.8, "max_new_tokens": 5, "num_return": 2},
+    "in a session": {"temperature": 0.8, "max_new_tokens": 12, "session_id": "s"},
     "constrained": {"constraint": {"regex": "[a-f]{2,9}-[0-9]{1,9}"}, "temperature": 1.5},
 }
 
@@ -155,3 +159,22 @@ def test_an_answer_that_nobody_saw_is_one_server_s_alone(different: list[str]) -
         answer = client.generate(**fields)
 
     assert expected == compared(answer)
+
+
+@pytest.mark.slow
+def test_a_full_server_is_asked_again_when_it_says(tmp_path: Path) -> None:
+    model = write_tiny_gguf(tmp_path / "tiny.gguf", shape=TinyShape(context=1024), format="Q8_0")
+    fields: dict[str, Any] = {"prompt": PROMPT, "seed": 3, "max_new_tokens": 800, "ignore_eos": True}
+
+    async def together(url: str) -> list[dict[str, Any]]:
+        async with AsyncClient(url) as client:
+            return await asyncio.gather(*(client.generate(**fields) for _ in range(2)))
+
+    began = time.monotonic()
+    with live_server(Settings.load({}, {"model": str(model), "max_queue_tokens": 1200})) as live:
+        answers = asyncio.run(together(live.url))
+        refused = live.samples()["tane_http_requests_total /generate 503"]
+
+    assert 1 == len({answer["text"] for answer in answers})
+    assert refused >= 1
+    assert time.monotonic() - began >= 1

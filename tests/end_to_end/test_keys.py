@@ -1,13 +1,16 @@
 """Keys on a real server: who is let in, whose cache it is, and what a key may use."""
 
+import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
 
 from service.client import TaneClient, TaneError
+from service.constraints import ConstraintCache
 from service.keys import KeysError
 from service.settings import Settings
 from service.startup import build_service
@@ -41,6 +44,20 @@ def test_keys_keep_apart_what_they_send(live: Live) -> None:
     assert [0, 0, 56, 56] == [answer.cache.reused_tokens for answer in answers]
     assert 1 == len({answer.text for answer in answers})
     assert [[], ["s"]] == sessions
+
+
+@pytest.mark.parametrize("route", ["/generate", "/estimate", "/v1/completions"])
+def test_what_one_key_had_compiled_is_compiled_anew_for_another(route: str, live: Live) -> None:
+    name = live.service.main.model.name
+    body = {"prompt": "x", "max_tokens" if "v1" in route else "max_new_tokens": 24, "model": name}
+    for key in (ALICE, BOB):
+        headers = {"authorization": f"Bearer {key}"}
+        answer = httpx.post(f"{live.url}{route}", json=body | {"constraint": {"regex": f"{route}a+"}}, headers=headers)
+        assert answer.status_code == 200, answer.text
+
+    cache = cast(ConstraintCache, live.service.main.model.constraints)
+    ids = {hashlib.sha256(key.encode()).hexdigest()[:12] for key in (ALICE, BOB)}
+    assert ids == {key_id for spec, _, key_id in cache._entries if spec.source == f"{route}a+"}
 
 
 def test_without_a_key_nothing_is_generated(live: Live) -> None:

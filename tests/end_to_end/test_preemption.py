@@ -1,14 +1,25 @@
 """An answer that was paused anywhere, as often as may be, is the same answer: text, ids, log-probabilities."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from model.decoding.constraint import ConstraintCompiler
 from model.decoding.params import LogprobOptions, Speculation
-from service.request import Delta, Finished, GenerationRequest
+from service import request as engine_events
+from service.client import Delta, GenerateFields, Response, TaneClient
+from service.request import Finished, GenerationRequest
+from service.settings import Settings
 from tests.bits.laboratory import Laboratory
+from tests.end_to_end.test_random_schedules import SHAPE
 from tests.end_to_end.test_resume import FORMS, GREEDY, WAYS, asked, compiler, ended, ids_of, laboratory, seen
+from tests.live import Live, live_server
+from tests.tiny_model import write_tiny_gguf
+
+NARROW = replace(SHAPE, context=2048, head_width=64)
+"""So that the smallest cache holds an answer that takes about a second."""
 
 __all__ = ["compiler", "laboratory"]
 
@@ -87,6 +98,35 @@ def test_its_stream_is_told_each_token_once(laboratory: Laboratory) -> None:
         events += laboratory.engine.step()[0]
         laboratory.pause()
 
-    deltas = [event for event in events if isinstance(event, Delta)]
+    deltas = [event for event in events if isinstance(event, engine_events.Delta)]
     assert ids_of(whole) == tuple(token.token_id for delta in deltas for token in delta.tokens)
     assert whole.completions[0].text == "".join(delta.text for delta in deltas)
+
+
+@pytest.fixture
+def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+    """A server of two keys whose cache one long request fills, and where nobody waits for long."""
+    monkeypatch.setattr("service.preemption.PATIENCE_S", 0.02)
+    model = write_tiny_gguf(tmp_path / "tiny.gguf", shape=NARROW, format="Q8_0")
+    keys = tmp_path / "keys"
+    keys.write_text("alice\nbob\n", encoding="utf-8")
+    settings = {"model": str(model), "keys_file": str(keys), "kv_cache_bytes": 1 << 20}
+    with live_server(Settings.load({}, settings)) as live:
+        yield live
+
+
+def test_a_caller_of_another_key_is_answered_before_a_long_answer_ends(crowded: Live) -> None:
+    info = crowded.service.main.engine_info
+    new_tokens = (info.page_count - 4) * info.page_size
+    body: GenerateFields = {"prompt": "The seed", "seed": 3, "max_new_tokens": new_tokens, "ignore_eos": True}
+    with TaneClient(crowded.url, api_key="alice") as alice, TaneClient(crowded.url, api_key="bob") as bob:
+        calm = alice.generate(**body)
+        stream = alice.stream(**body)
+        first = next(stream)
+        bob.generate(prompt="Rain", max_new_tokens=200, ignore_eos=True)
+        *rest, answer = stream
+
+    assert isinstance(answer, Response)
+    assert calm.token_ids == answer.token_ids
+    assert calm.text == "".join(each.text for each in (first, *rest) if isinstance(each, Delta))
+    assert answer.timings.paused_s > 0

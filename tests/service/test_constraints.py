@@ -137,6 +137,16 @@ def test_what_was_compiled_is_compiled_once() -> None:
     assert 2 == compiler.count
 
 
+def test_what_one_key_had_compiled_takes_another_as_long() -> None:
+    """Else its time would tell who else asks for the same."""
+    cache = make_cache()
+    compiler = counting(cache)
+    for key_id in ("a", "b", None, "a", "b"):
+        cache.compiled(REGEX, (), key_id)
+
+    assert 3 == compiler.count
+
+
 def test_what_was_refused_is_refused_again_without_compiling() -> None:
     cache = make_cache()
     compiler = counting(cache)
@@ -153,7 +163,7 @@ def test_past_its_entries_the_cache_drops_what_was_unused_longest() -> None:
     for pattern in ("a", "b", "a", "c", "a", "b"):
         cache.compiled(ConstraintSpec.regex(pattern), ())
 
-    assert ["a", "b"] == sorted(str(spec.source) for spec, _ in cache._entries)
+    assert ["a", "b"] == sorted(str(spec.source) for spec, *_ in cache._entries)
     assert 4 == compiler.count
 
 
@@ -162,7 +172,7 @@ def test_past_its_bytes_the_cache_drops_too() -> None:
     for pattern in ("aaaaaa", "bbbb", "cccccc"):
         cache.compiled(ConstraintSpec.regex(pattern), ())
 
-    assert ["bbbb", "cccccc"] == [spec.source for spec, _ in cache._entries]
+    assert ["bbbb", "cccccc"] == [spec.source for spec, *_ in cache._entries]
 
 
 def test_what_is_larger_than_the_cache_is_compiled_and_not_kept() -> None:

@@ -315,3 +315,16 @@ def test_a_prompt_without_a_session_does_not_take_a_sessions_tail() -> None:
     run(engine, make_request((*PROMPT[:50], *ids_of(first), 3)))
 
     assert engine.command(DescribeSession("x", "s")).sessions[0].tokens == 57
+
+
+def test_what_runs_for_a_key_does_not_depend_on_what_another_has_cached() -> None:
+    runs = []
+    for cached in (PROMPT[:200], tuple(reversed(PROMPT[:200]))):
+        engine, model = make_engine()
+        run(engine, make_request(cached, key_id="alice", session_id="s"))
+        model.batches.clear()
+        finished = run(engine, make_request(PROMPT[:200], key_id="bob", session_id="s"))
+        segments = [each for batch in model.batches for each in batch.segments]
+        runs.append((finished.cache, [(each.token_ids, each.start, each.asks) for each in segments]))
+
+    assert runs[0] == runs[1]
