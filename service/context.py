@@ -16,6 +16,7 @@ from service.admission import Quote
 from service.engine_info import EngineInfo
 from service.errors import NotFound
 from service.keys import Keys
+from service.memory_guard import MemoryGuard
 from service.metrics import Metrics
 from service.model_report import ModelReport
 from service.request import CommandAnswer, Delta, Failed, Finished, GenerationRequest, SessionCommand
@@ -73,6 +74,9 @@ class Tokenizer(Protocol):
 class Constraints(Protocol):
     def compiled(self, spec: ConstraintSpec, banned: Sequence[int]) -> CompiledConstraint:
         """One for a single request. Slow: call it off the event loop. Raises ConstraintError."""
+
+    def clear(self) -> None:
+        """Keep nothing that was compiled."""
 
 
 class ChatTemplate(Protocol):
@@ -136,8 +140,15 @@ class Service:
     metrics: Metrics
     keys: Keys | None = None
     """Of those who may call; None: anyone may."""
+    memory: MemoryGuard = field(default_factory=lambda: MemoryGuard(tuple))
+    """What has the last word on new work."""
     started_at: int = field(default_factory=lambda: int(time()))
     """Seconds since 1970."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server is about to end."""
+        return any(served.runtime.draining for served in self.models.values())
 
     @property
     def main(self) -> Served:

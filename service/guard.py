@@ -14,12 +14,13 @@ from service.request_log import note_of
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 """What anyone may ask: whether the server lives and takes requests."""
-METRICS_PATH = "/metrics"
+WATCHED_PATHS = OPEN_PATHS | {"/metrics"}
+"""What the port for metrics serves: those who watch a server are answered however full the main port is."""
 SCHEME = b"bearer "
 
 
 class Guard:
-    """Lets a request through, or answers it with 401; on the port for metrics nothing else is served."""
+    """Lets a request through, or answers it with 401; on the port for metrics little else is served."""
 
     def __init__(self, app: App, keys: Keys | None, metrics_port: int | None) -> None:
         """Without keys everyone may do everything on the main port."""
@@ -44,8 +45,8 @@ class Guard:
     def _key_id(self, scope: Scope) -> str | None:
         """The id of the key that came with the request; None where none is needed. Raises Unauthorized and NotFound."""
         if self._came_for_metrics(scope):
-            if scope["path"] != METRICS_PATH:
-                raise NotFound("this port serves /metrics alone")
+            if scope["path"] not in WATCHED_PATHS:
+                raise NotFound(f"this port serves {', '.join(sorted(WATCHED_PATHS))} alone")
             return None
         if self._keys is None or scope["path"] in OPEN_PATHS:
             return None

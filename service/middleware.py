@@ -21,6 +21,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OTHER_ROUTE = "other"
+CLOSE = (b"connection", b"close")
+"""Has the client ask on a new connection, which finds another server where there is one."""
 
 
 def request_id_of(scope: Scope) -> str:
@@ -35,11 +37,14 @@ def new_request_id() -> str:
 class Door:
     """The outermost layer of the app, but for the one that speaks to browsers."""
 
-    def __init__(self, app: App, metrics: Metrics, routes: frozenset[str]) -> None:
-        """`routes` are the path templates that may become labels."""
+    def __init__(
+        self, app: App, metrics: Metrics, routes: frozenset[str], is_leaving: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`routes` are the path templates that may become labels; a server that is leaving ends its connections."""
         self._app = app
         self._metrics = metrics
         self._routes = routes
+        self._is_leaving = is_leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,12 +60,14 @@ class Door:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                if self._is_leaving() and CLOSE not in message["headers"]:
+                    message["headers"].append(CLOSE)
             await send(message)
 
         try:
             if _has_two_lengths(scope):
                 error = BadJson("a request has a length or is chunked, not both", code="ambiguous_length")
-                await send_error(send_named, error, note, (b"connection", b"close"))
+                await send_error(send_named, error, note, CLOSE)
             else:
                 await self._app(scope, receive, send_named)
         except Exception as error:

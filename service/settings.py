@@ -113,7 +113,7 @@ class Settings(BaseModel):
         default=False, description="Serve other machines without keys, as --host says, although anyone may call then."
     )
     metrics_port: int | None = Field(
-        default=None, ge=1, le=65535, description="A second port that serves /metrics alone, and asks for no key."
+        default=None, ge=1, le=65535, description="A second port, for /metrics, /livez and /readyz, without a key."
     )
     model: str | None = Field(
         default=None,

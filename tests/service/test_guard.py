@@ -187,11 +187,11 @@ def through_metrics_port(client: Client, path: str, headers: Mapping[str, str] =
 
 
 @pytest.mark.parametrize("keys", [KEYS, None])
-def test_the_port_for_metrics_serves_them_without_a_key_and_nothing_else(keys: Keys | None) -> None:
+def test_the_port_for_metrics_serves_them_and_health_without_a_key_and_nothing_else(keys: Keys | None) -> None:
     client = Client(service=make_service(settings=Settings(metrics_port=METRICS_PORT), keys=keys))
-    paths = ("/metrics", "/info", "/livez", "/sessions", "/metrics/", "/generate")
+    paths = ("/metrics", "/livez", "/readyz", "/info", "/sessions", "/metrics/", "/generate")
 
-    assert [200, *[404] * 5] == [through_metrics_port(client, path).status for path in paths]
+    assert [200] * 3 + [404] * 4 == [through_metrics_port(client, path).status for path in paths]
 
 
 def test_a_header_cannot_claim_the_port_for_metrics() -> None:
