@@ -8,6 +8,7 @@ from service.errors import Overloaded
 from service.logs import fields_of
 from service.memory import MemoryUse
 from service.memory_guard import SHED_EVERY, MemoryGuard, Pressure
+from service.metrics import Metrics
 from tests.fake_runtime import FakeRuntime, make_service
 from tests.service.door import Client
 
@@ -134,3 +135,19 @@ def test_a_body_that_arrives_while_memory_runs_out_is_refused_too() -> None:
     answer = Client(service=make_service(runtime, memory=guard)).post("/generate", {"prompt": "abc"})
 
     assert (503, []) == (answer.status, runtime.requests)
+
+
+def test_the_metrics_show_what_is_held_and_what_is_done_about_it() -> None:
+    guard = MemoryGuard(Memory(930))
+    metrics = Metrics()
+    metrics.of_memory(lambda: guard.use, lambda: guard.pressure)
+    guard.look()
+
+    lines = [line for line in metrics.render().decode().splitlines() if line.startswith("tane_memory")]
+    assert {
+        'tane_memory_bytes{kind="used"} 930.0',
+        'tane_memory_bytes{kind="limit"} 1000.0',
+        'tane_memory_pressure{state="none"} 0.0',
+        'tane_memory_pressure{state="shed"} 1.0',
+        'tane_memory_pressure{state="refuse"} 0.0',
+    } == set(lines)
