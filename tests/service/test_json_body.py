@@ -232,7 +232,7 @@ async def two_at_once(piece: bytes) -> None:
 
 
 def test_what_was_refused_or_read_holds_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.json_body.ARRIVING", Arriving(150))
+    monkeypatch.setattr("service.json_body.ARRIVING", Arriving(200))
     for pieces, error in (((b"a" * 90, None), GenerationFailed), ((b"a" * 90, b"a" * 90), BodyTooLarge)):
         with pytest.raises(error):
             read({}, *pieces)
