@@ -17,7 +17,7 @@ import httpx
 
 from tests.bench.served import TANE
 from tests.faults.figure import Figure, at_least, at_most, exactly, of_canary
-from tests.faults.lives import LONG
+from tests.faults.lives import LONG, polled
 from tests.faults.process import Server, serving_process
 from tests.hostile.canary import bearer, singing
 from tests.hostile.wire import request
@@ -28,7 +28,9 @@ MIB = 1 << 20
 HEADROOM = 512 * MIB
 BODY_BYTES = 2 * MIB - 1
 BODIES = 400
-WAIT_S = 15.0
+WAIT_S = 5.0
+ARRIVING = 64 * MIB
+"""What the server holds of bodies that are not whole."""
 GUARD_SHARE = 0.95
 KEYS = ("hog-key", "victim-key")
 SHARE = 0.5
@@ -90,10 +92,33 @@ def memory(model: Path) -> Iterator[Figure]:
         is_alive = server.process.poll() is None
         good = httpx.post(f"{server.url}/generate", json=LONG | {"max_new_tokens": 4}, timeout=60).status_code
     refused = [head for head in heads if head.startswith(b"HTTP/1.1 503")]
+    yield from nearly_full(model, calm)
     yield exactly(18, "the process still runs", is_alive, True)
     yield at_most(18, "most of the limit that was held", max(peak) / limit, GUARD_SHARE)
     yield exactly(18, "requests beyond it are refused with 503", len(refused) > 0 and len(refused) == len(heads), True)
     yield exactly(18, "status of a request afterwards", good, 200)
+    yield from of_canary(18, song, may_fail=True)
+
+
+def nearly_full(model: Path, calm: int) -> Iterator[Figure]:
+    """18, where the bodies that may arrive bring the server to where it refuses everything."""
+    limit = int((calm + ARRIVING / 2) / GUARD_SHARE)
+    options = ("--kv-cache-bytes", str(64 * MIB))
+    with serving_process(model, *options, limits={resource.RLIMIT_AS: limit}) as server:
+        statuses: list[int] = []
+        over = threading.Event()
+        watcher = threading.Thread(target=polled, args=(over, f"{server.url}/readyz", 0.2, statuses))
+        watcher.start()
+        with singing(server.url) as song:
+            asyncio.run(flooded(server.url))
+            time.sleep(2)
+        over.set()
+        watcher.join()
+        ready = httpx.get(f"{server.url}/readyz").status_code
+        told = [line["pressure"] for line in server.events("memory")]
+    yield exactly(18, "nearly full: the log tells that it refuses", "refuse" in told, True)
+    yield at_least(18, "nearly full: /readyz answers 503", statuses.count(503), 1)
+    yield exactly(18, "nearly full: /readyz afterwards", ready, 200)
     yield from of_canary(18, song, may_fail=True)
 
 

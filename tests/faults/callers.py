@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from tests.faults.figure import Figure, at_least, at_most, between, exactly, of_canary, percentile
-from tests.faults.lives import LONG, load
+from tests.faults.lives import LONG, bits, load
 from tests.faults.process import Server, reading, serving_process
 from tests.hostile.__main__ import DEADLINES, SLOW_CLIENTS, slow_clients
 from tests.hostile.canary import singing

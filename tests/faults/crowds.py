@@ -24,6 +24,7 @@ from tests.hostile.wire import post
 PLACES = 8
 """Requests that the queue has room for."""
 PROMPT_TOKENS, NEW_TOKENS = 64, 64
+TOKEN_IDS = range(300, 40_000)
 PRICE = 32 * 5
 """Cache positions that one is priced at."""
 SECONDS = 20.0
@@ -53,7 +54,7 @@ class Crowd:
 
 
 def body(seed: int) -> bytes:
-    prompt = random.Random(seed).choices(range(300, 40_000), k=PROMPT_TOKENS)
+    prompt = random.Random(seed).choices(TOKEN_IDS, k=PROMPT_TOKENS)
     fields = {"prompt_tokens": prompt, "max_new_tokens": NEW_TOKENS, "seed": seed, "temperature": 1}
     return post("/generate", fields | {"ignore_eos": True, "stream": True}, connection="close")
 

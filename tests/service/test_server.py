@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from service.keys import Keys
+from service.memory import MemoryUse
+from service.memory_guard import MemoryGuard
 from service.server import DrainingServer, http_config
 from service.settings import Settings
 from tests.fake_runtime import make_service
@@ -26,11 +28,19 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def urls() -> Iterator[list[str]]:
+def memory() -> list[MemoryUse]:
+    """What a server is told to hold."""
+    return [MemoryUse(1, 100)]
+
+
+@pytest.fixture
+def urls(memory: list[MemoryUse], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Of the main port and the one for metrics."""
+    monkeypatch.setattr("service.server.LOOK_TICKS", 1)
+    guard = MemoryGuard(lambda: tuple(memory))
     settings = Settings(port=0, metrics_port=free_port(), max_connections=MOST_CONNECTIONS, log_level="error")
-    config = http_config(make_service(settings=settings, keys=Keys([b"secret"])), settings)
-    server = DrainingServer(config, (), 0, metrics_port=settings.metrics_port)
+    config = http_config(make_service(settings=settings, keys=Keys([b"secret"]), memory=guard), settings)
+    server = DrainingServer(config, (), 0, metrics_port=settings.metrics_port, memory=guard)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve_until_drained()), daemon=True)
     thread.start()
     while not server.started or len(server.servers) < 2:
@@ -60,3 +70,14 @@ def test_connections_of_the_second_port_are_not_counted_on_the_main_one(urls: li
             open_ones.enter_context(connected(urls[1]))
 
         assert 200 == httpx.get(f"{urls[0]}/livez").status_code
+
+
+def test_memory_is_looked_at_while_it_serves(urls: list[str], memory: list[MemoryUse]) -> None:
+    seen = []
+    for memory[0], expected in ((MemoryUse(97, 100), 503), (MemoryUse(50, 100), 200)):
+        deadline = time.monotonic() + 5
+        while (status := httpx.get(f"{urls[1]}/readyz").status_code) != expected and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append(status)
+
+    assert [503, 200] == seen
