@@ -49,7 +49,13 @@ def create_app(service: Service) -> FastAPI:
     methods = _methods_by_path(route for router in routers for route in router.routes)
     app.state.methods = methods
     app.add_middleware(Guard, keys=service.keys, metrics_port=service.settings.metrics_port)
-    app.add_middleware(Door, metrics=service.metrics, routes=frozenset(methods), tracer=service.tracer)
+    app.add_middleware(
+        Door,
+        metrics=service.metrics,
+        routes=frozenset(methods),
+        tracer=service.tracer,
+        is_leaving=lambda: service.is_draining,
+    )
     if service.settings.cors_origin:
         app.add_middleware(CrossOrigin, origins=service.settings.cors_origin)
     app.add_exception_handler(ServiceError, _service_error)

@@ -53,6 +53,8 @@ class BoundedConnection(H11Protocol):
     """One connection of a client."""
 
     most_connections: ClassVar[int]
+    of_this_port: ClassVar[set["BoundedConnection"]]
+    """Those that are open."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -61,7 +63,8 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         _bound_unsent(transport)
-        if len(self.connections) > self.most_connections:
+        self.of_this_port.add(self)
+        if len(self.of_this_port) > self.most_connections:
             self.refuse(
                 Overloaded(
                     f"{self.most_connections} connections are open, as many as may",
@@ -69,6 +72,10 @@ class BoundedConnection(H11Protocol):
                     retry_after_s=RETRY_S,
                 )
             )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.of_this_port.discard(self)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """A head is parsed in pieces: the parser bounds only heads that it finds incomplete."""
@@ -139,8 +146,8 @@ class BoundedConnection(H11Protocol):
 
 
 def bounded(most_connections: int) -> type[BoundedConnection]:
-    """The protocol of a server that holds at most so many connections at once."""
-    return type("Bounded", (BoundedConnection,), {"most_connections": most_connections})
+    """The protocol of a port that holds at most so many connections at once, whatever other ports hold."""
+    return type("Bounded", (BoundedConnection,), {"most_connections": most_connections, "of_this_port": set()})
 
 
 def _bound_unsent(transport: BaseTransport) -> None:

@@ -61,6 +61,11 @@ class ConstraintCache:
             raise found.with_traceback(None)
         return found.renewed()
 
+    def clear(self) -> None:
+        """Keep none of them."""
+        with self._entries_lock:
+            self._entries.clear()
+
     def _made(self, entry: Entry) -> CompiledConstraint | ConstraintError:
         """Compiled now. A refusal is kept too: it may have taken as long."""
         if self._compiler is None:

@@ -16,6 +16,7 @@ from service.admission import Quote
 from service.engine_info import EngineInfo
 from service.errors import NotFound
 from service.keys import KnownKeys
+from service.memory_guard import MemoryGuard
 from service.metrics import Metrics
 from service.model_report import ModelReport
 from service.request import CommandAnswer, Delta, Failed, Finished, GenerationRequest, SessionCommand
@@ -76,6 +77,9 @@ class Tokenizer(Protocol):
 class Constraints(Protocol):
     def compiled(self, spec: ConstraintSpec, banned: Sequence[int], key_id: str | None = None) -> CompiledConstraint:
         """One for a single request of this API key. Slow: call it off the event loop. Raises ConstraintError."""
+
+    def clear(self) -> None:
+        """Keep nothing that was compiled."""
 
 
 class ChatTemplate(Protocol):
@@ -141,8 +145,15 @@ class Service:
     """Of those who may call; None: anyone may."""
     tracer: "Tracer | None" = None
     """Who tells a collector of requests."""
+    memory: MemoryGuard = field(default_factory=lambda: MemoryGuard(tuple))
+    """What has the last word on new work."""
     started_at: int = field(default_factory=lambda: int(time()))
     """Seconds since 1970."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the server is about to end."""
+        return any(served.runtime.draining for served in self.models.values())
 
     @property
     def main(self) -> Served:

@@ -32,15 +32,19 @@ class LoadedDraft:
     make: Callable[[], DraftModel]
 
 
-def load_draft(
-    settings: Settings, target: Checkpoint, open_model: OpenModel, find_model: FindModel
-) -> LoadedDraft | None:
-    """None when no draft model is wanted. The name of a variant means that variant. Raises ModelFileError."""
+def open_draft(settings: Settings, open_model: OpenModel, find_model: FindModel) -> list[tuple[Path, Checkpoint]]:
+    """Where the draft model lies, and what it says; nothing when none is wanted. Raises ModelFileError.
+
+    The name of a variant means that variant.
+    """
     if settings.draft is None:
-        return None
-    is_variant = settings.draft in settings.variants
-    path = find_model(settings.variants[settings.draft] if is_variant else settings.draft)
-    checkpoint = open_model(path)
+        return []
+    path = find_model(settings.variants.get(settings.draft, settings.draft))
+    return [(path, open_model(path))]
+
+
+def load_draft(settings: Settings, target: Checkpoint, path: Path, checkpoint: Checkpoint) -> LoadedDraft:
+    """An engine for the draft model that lies there. Raises ModelFileError."""
     _check_vocabulary(path, checkpoint, target)
     op_set = choose_op_set(settings, checkpoint)
     page_bytes = op_set.bytes_per_token * PAGE_SIZE
@@ -62,7 +66,7 @@ def load_draft(
         context_length = checkpoint.config.context_length
         return DraftModel(runner, sampler, page_count=page_count, context_length=context_length, clock=time.monotonic)
 
-    name = settings.draft if is_variant else checkpoint.name
+    name = settings.draft if settings.draft in settings.variants else checkpoint.name
     return LoadedDraft(ServedDraft(name, checkpoint.sha256, page_count * page_bytes), make)
 
 

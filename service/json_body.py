@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from service.arriving import ARRIVING
 from service.errors import BadJson, BodyTooLarge, GenerationFailed, InvalidField, UnsupportedMedia
 
 MAX_DEPTH = 32
@@ -32,23 +33,23 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 async def read_body(headers: Mapping[str, str], receive: Receive, max_bytes: int) -> bytes:
     """The whole body, of at most `max_bytes`.
 
-    Raises UnsupportedMedia, BodyTooLarge (before reading when Content-Length says so), and GenerationFailed when
-    the client goes away.
+    Raises UnsupportedMedia, BodyTooLarge (before reading when Content-Length says so), Overloaded when too much arrives
+    for others, and GenerationFailed when the client goes away.
     """
     _check_headers(headers, max_bytes)
     pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise GenerationFailed("the client went away", code="cancelled")
-        piece = message.get("body", b"")
-        size += len(piece)
-        if size > max_bytes:
-            raise _too_large(max_bytes)
-        pieces.append(piece)
-        if not message.get("more_body", False):
-            return b"".join(pieces)
+    with ARRIVING.one() as body:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise GenerationFailed("the client went away", code="cancelled")
+            piece = message.get("body", b"")
+            body.add(len(piece))
+            if body.size > max_bytes:
+                raise _too_large(max_bytes)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
 
 
 def parse(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Any:

@@ -6,6 +6,7 @@ Always: labels come from closed sets, each app has a registry of its own, and re
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import get_args
 
 from prometheus_client import (
@@ -18,11 +19,14 @@ from prometheus_client import (
     generate_latest,
 )
 
+from service.memory import MemoryUse
+from service.memory_guard import Pressure
 from service.request import EvictionReason, FailureCode, FinishReason
 from service.step_report import StepReport
 
 RATE_WINDOW_S = 10.0
 _SLOTS_PER_S = 4
+NAN = float("nan")
 OUTCOMES = (*get_args(FinishReason), *get_args(FailureCode))
 
 # A creation time for every series doubles their number and tells no one anything.
@@ -71,6 +75,17 @@ class Metrics:
             self._families, name, page_bytes=page_bytes, page_count=page_count, about=about, clock=self._clock
         )
 
+    def of_memory(self, use: Callable[[], MemoryUse | None], pressure: Callable[[], Pressure]) -> None:
+        """Show the memory of this process, as it was when last looked at."""
+        held = Gauge(
+            "tane_memory_bytes", "Memory of the process, and what it may hold.", ["kind"], registry=self.registry
+        )
+        held.labels("used").set_function(lambda: getattr(use(), "used", NAN))
+        held.labels("limit").set_function(lambda: getattr(use(), "limit", NAN))
+        state = Gauge("tane_memory_pressure", "1 for what the server does about it.", ["state"], registry=self.registry)
+        for name in get_args(Pressure):
+            state.labels(name).set_function(partial(_is, name, pressure))
+
     def http(self, route: str, status: int) -> None:
         """Count an answered HTTP request. `route` is a template, never a path as it was sent."""
         self._http.labels(route, str(status)).inc()
@@ -78,6 +93,10 @@ class Metrics:
     def render(self) -> bytes:
         """The text that Prometheus reads."""
         return generate_latest(self.registry)
+
+
+def _is(name: Pressure, pressure: Callable[[], Pressure]) -> float:
+    return float(pressure() == name)
 
 
 class _Families:

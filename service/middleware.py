@@ -22,6 +22,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OTHER_ROUTE = "other"
+CLOSE = (b"connection", b"close")
+"""Has the client ask on a new connection, which finds another server where there is one."""
 
 
 def request_id_of(scope: Scope) -> str:
@@ -36,12 +38,20 @@ def new_request_id() -> str:
 class Door:
     """The outermost layer of the app, but for the one that speaks to browsers."""
 
-    def __init__(self, app: App, metrics: Metrics, routes: frozenset[str], tracer: Tracer | None = None) -> None:
-        """`routes` are the path templates that may become labels."""
+    def __init__(
+        self,
+        app: App,
+        metrics: Metrics,
+        routes: frozenset[str],
+        tracer: Tracer | None = None,
+        is_leaving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`routes` are the path templates that may become labels; a server that is leaving ends its connections."""
         self._app = app
         self._metrics = metrics
         self._routes = routes
         self._tracer = tracer
+        self._is_leaving = is_leaving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,12 +67,14 @@ class Door:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                if self._is_leaving() and CLOSE not in message["headers"]:
+                    message["headers"].append(CLOSE)
             await send(message)
 
         try:
             if _has_two_lengths(scope):
                 error = BadJson("a request has a length or is chunked, not both", code="ambiguous_length")
-                await send_error(send_named, error, note, (b"connection", b"close"))
+                await send_error(send_named, error, note, CLOSE)
             else:
                 await self._app(scope, receive, send_named)
         except Exception as error:
@@ -71,11 +83,14 @@ class Door:
                 raise AnswerCut from error
             await send_error(send_named, ServiceError(OUR_FAULT), note)
         finally:
-            route = self._route(scope)
-            self._metrics.http(route, status or GONE)
-            note.log(route, status or GONE)
-            if self._tracer is not None:
-                self._tracer.tell(note, route, status or GONE, scope["headers"])
+            self._tell(scope, note, status or GONE)
+
+    def _tell(self, scope: Scope, note: RequestNote, status: int) -> None:
+        route = self._route(scope)
+        self._metrics.http(route, status)
+        note.log(route, status)
+        if self._tracer is not None:
+            self._tracer.tell(note, route, status, scope["headers"])
 
     def _route(self, scope: Scope) -> str:
         path = getattr(scope.get("route"), "path", OTHER_ROUTE)

@@ -31,8 +31,7 @@ class ModelReport:
 
 def report_on(checkpoint: Checkpoint, path: Path) -> ModelReport:
     """`path`: where the model lies. Raises ModelFileError for figures beside it that cannot be read."""
-    parameters = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
-    stored = sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
+    parameters, stored = parameters_of(checkpoint), stored_bytes_of(checkpoint)
     recipe = checkpoint.recipe or {}
     name = recipe.get("name")
     return ModelReport(
@@ -43,6 +42,16 @@ def report_on(checkpoint: Checkpoint, path: Path) -> ModelReport:
         report=_single_values(recipe.get("report")),
         evaluation=_single_values(read_evaluation(path, checkpoint.sha256)),
     )
+
+
+def parameters_of(checkpoint: Checkpoint) -> int:
+    """How many numbers its tensors hold."""
+    return sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
+
+
+def stored_bytes_of(checkpoint: Checkpoint) -> int:
+    """What they take in the file."""
+    return sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
 
 
 def _single_values(figures: Any) -> Mapping[str, Any] | None:

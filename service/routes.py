@@ -65,11 +65,17 @@ def service_of(request: Request) -> Service:
 
 
 async def body_of(request: Request) -> bytes:
-    """The raw body. Raises what `read_body` raises, RequestTimeout, and InvalidField for a model named elsewhere."""
+    """The raw body, unless there is no memory for it.
+
+    Raises what `read_body` raises, RequestTimeout, Overloaded, and InvalidField for a model named elsewhere.
+    """
     if "model" in request.query_params:
         raise InvalidField("model stands in the body of this route, not in the query", param="model")
-    limit = service_of(request).settings.max_body_bytes
-    return await in_time(read_body(request.headers, request.receive, limit))
+    service = service_of(request)
+    service.memory.check()
+    body = await in_time(read_body(request.headers, request.receive, service.settings.max_body_bytes))
+    service.memory.check()
+    return body
 
 
 def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket:
@@ -171,11 +177,12 @@ async def livez(request: Request) -> Response:
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Whether every model accepts requests."""
-    runtimes = {name: served.runtime for name, served in service_of(request).models.items()}
-    if any(runtime.draining for runtime in runtimes.values()):
+    """Whether every model accepts requests, and there is memory for them."""
+    service = service_of(request)
+    if service.is_draining:
         raise Draining("the server is stopping")
-    missing = [name for name, runtime in runtimes.items() if not runtime.is_ready]
+    service.memory.check()
+    missing = [name for name, served in service.models.items() if not served.runtime.is_ready]
     if missing:
         raise Overloaded(f"{', '.join(missing)} cannot take requests", code="not_ready")
     return json_response({"status": "ready"})

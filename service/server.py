@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -26,6 +26,7 @@ from service.connections import BoundedConnection, bounded
 from service.context import Service
 from service.key_file import KeyFile, key_file_of
 from service.logs import told
+from service.memory_guard import MemoryGuard
 from service.runtime import Runtime
 from service.settings import Settings
 from service.startup import runtimes_of
@@ -37,9 +38,11 @@ logger = logging.getLogger(__name__)
 CLOSE_S = 5
 """How long open connections may take to close once nothing runs any more."""
 LOOK_TICKS = 10
-"""Every how many ticks, of a tenth of a second, connections, engines and the file of keys are looked at."""
+"""Every how many ticks, of a tenth of a second, connections, engines, the file of keys and memory are looked at."""
 OTHER_FILES = 256
-"""Descriptors that are kept for anything but connections."""
+"""Descriptors that are kept for anything but connections of the main port."""
+WATCHERS = 64
+"""Most connections of the port for metrics."""
 
 
 class DrainingServer(uvicorn.Server):
@@ -54,6 +57,7 @@ class DrainingServer(uvicorn.Server):
         lame_duck_s: float = 0.0,
         metrics_port: int | None = None,
         key_file: KeyFile | None = None,
+        memory: MemoryGuard | None = None,
     ) -> None:
         super().__init__(config)
         self._metrics_port = metrics_port
@@ -62,6 +66,7 @@ class DrainingServer(uvicorn.Server):
         self._drain_s = drain_s
         self._lame_duck_s = lame_duck_s
         self._watchdog = Watchdog(runtimes)
+        self._memory = memory
         self._end: asyncio.Task[None] | None = None
         self.has_lost_engine = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -84,11 +89,12 @@ class DrainingServer(uvicorn.Server):
             logger.info("ready", extra=told("ready", addresses=[place(host, port) for host, port in names]))
 
     async def _listen_for_metrics(self) -> None:
-        """Serve the same app on a second port; which port a request came by tells what it may ask."""
+        """Serve the same app on a second port; by which port a request came tells what it may ask."""
         if self._metrics_port is None:
             return
-        protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
-        made = partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        made = partial(
+            bounded(WATCHERS), config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
         loop = asyncio.get_running_loop()
         self.servers.append(await loop.create_server(made, self.config.host, self._metrics_port))
 
@@ -100,6 +106,8 @@ class DrainingServer(uvicorn.Server):
                     connection.look(now)
             self._look_at_engines(now)
             self._look_at_keys()
+            if self._memory is not None:
+                self._memory.look()
         return await super().on_tick(counter)
 
     def _look_at_engines(self, now: float) -> None:
@@ -195,6 +203,7 @@ def run_server(service: Service, settings: Settings) -> int:
         lame_duck_s=settings.lame_duck_s,
         metrics_port=settings.metrics_port,
         key_file=key_file_of(service.keys),
+        memory=service.memory,
     )
     # uvicorn leaves by SystemExit when it cannot listen, and has said why.
     with suppress(SystemExit):

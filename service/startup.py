@@ -7,7 +7,7 @@ be used is told of here and refused where messages are sent: the model answers p
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -25,18 +25,20 @@ from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
 from service.beside import worker_lock
+from service.cache_size import fitted
 from service.constraints import ConstraintCache
 from service.context import Served, ServedModel, Service
-from service.draft_loading import FindModel, LoadedDraft, OpenModel, load_draft
+from service.draft_loading import FindModel, LoadedDraft, OpenModel, load_draft, open_draft
 from service.drafting import Drafting
 from service.engine import Engine, EngineLimits, MakeBudget
 from service.engine_info import EngineInfo
 from service.key_file import KeyFile
 from service.key_limits import KeyLedger, KeyLimits
+from service.memory import give_back, own_memory
+from service.memory_guard import MemoryGuard
 from service.metrics import Metrics
 from service.model_report import report_on
 from service.op_sets import ChosenOpSet, choose_op_set
-from service.request import GenerationRequest, RequestEvent
 from service.runtime import Runtime
 from service.settings import Settings
 from service.step_budget import StepBudget
@@ -62,11 +64,7 @@ class Loaded:
 
 def load(settings: Settings, *, progress: Progress | None = None, make_budget: MakeBudget = StepBudget) -> Loaded:
     """Load the main model, pulling the default one when it is missing. Raises ModelFileError and PullError."""
-    find = _finder(settings, progress)
-    path = find(settings.model)
-    checkpoint = load_model(path)
-    draft = load_draft(settings, checkpoint, load_model, find)
-    return _loaded(settings, checkpoint, path, checkpoint.name, draft=draft, make_budget=make_budget)
+    return _load(settings, {}, _finder(settings, progress), load_model, make_budget)[0]
 
 
 def load_all(
@@ -76,16 +74,33 @@ def load_all(
 
     Every file is read and checked once, however often it is named, and before the first engine is built.
     """
+    return _load(settings, settings.variants, _finder(settings, progress), open_model)
+
+
+def _load(
+    settings: Settings,
+    variants: Mapping[str, str],
+    find: FindModel,
+    open_model: OpenModel,
+    make_budget: MakeBudget = StepBudget,
+) -> list[Loaded]:
     open_once = cache(open_model)
-    find = _finder(settings, progress)
     path = find(settings.model)
     main = open_once(path)
-    paths = {name: _find_variant(name, model, find) for name, model in settings.variants.items()}
+    paths = {name: _find_variant(name, model, find) for name, model in variants.items()}
     checkpoints = {name: _open_variant(name, path, main.name, open_once) for name, path in paths.items()}
-    loaded = [_loaded(settings, main, path, main.name, draft=load_draft(settings, main, open_once, find))]
-    for name, checkpoint in checkpoints.items():
-        with _naming(name):
-            loaded.append(_loaded(settings, checkpoint, paths[name], name))
+    drafts = open_draft(settings, open_once, find)
+    settings = fitted(settings, [main, *checkpoints.values()], [draft for _, draft in drafts], own_memory()())
+    try:
+        draft = load_draft(settings, main, *drafts[0]) if drafts else None
+        loaded = [_loaded(settings, main, path, main.name, draft=draft, make_budget=make_budget)]
+        for name, checkpoint in checkpoints.items():
+            with _naming(name):
+                loaded.append(_loaded(settings, checkpoint, paths[name], name))
+    except MemoryError:
+        raise ModelFileError(
+            "there is not enough memory for weights and caches: --kv-cache-bytes is too much"
+        ) from None
     return loaded
 
 
@@ -165,7 +180,9 @@ def build_service(settings: Settings, *, progress: Progress | None = None) -> Se
     limits = KeyLimits(settings.key_requests, settings.key_tokens_per_minute)
     ledger = KeyLedger(limits, clock=time.monotonic)
     served = [_served(settings, loaded, metrics, ledger) for loaded in load_all(settings, progress=progress)]
-    return Service({each.model.name: each for each in served}, settings, metrics, keys)
+    memory = MemoryGuard(own_memory(), [*(each.model.constraints.clear for each in served), give_back])
+    metrics.of_memory(lambda: memory.use, lambda: memory.pressure)
+    return Service({each.model.name: each for each in served}, settings, metrics, keys, memory=memory)
 
 
 def _served(settings: Settings, loaded: Loaded, metrics: Metrics, keys: KeyLedger) -> Served:
@@ -200,35 +217,6 @@ def runtimes_of(service: Service) -> list[Runtime]:
     if len(runtimes) < len(service.models):
         raise TypeError("only a service with engines of its own can be served")
     return runtimes
-
-
-class LocalGenerator:
-    """Generation in the calling thread, without a server."""
-
-    def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
-        self._loaded = load(settings, progress=progress)
-
-    @property
-    def engine_info(self) -> EngineInfo:
-        return self._loaded.info
-
-    @property
-    def model(self) -> ServedModel:
-        return self._loaded.model
-
-    def stream(self, request: GenerationRequest) -> Iterator[RequestEvent]:
-        """The request's events as they come, its terminal one last. Raises what the door would: InvalidField."""
-        ledger = Ledger(
-            page_count=self.engine_info.page_count, max_queue_tokens=1, max_sessions=1, clock=time.monotonic
-        )
-        ledger.admit(request)
-        engine = self._loaded.engine
-        engine.submit(request, time.monotonic())
-        try:
-            while not engine.is_idle:
-                yield from engine.step()[0]
-        finally:
-            engine.stop()
 
 
 def _engine_info(settings: Settings, checkpoint: Checkpoint, op_set: ChosenOpSet) -> EngineInfo:

@@ -21,6 +21,7 @@ from service.context import Served, ServedModel, Service
 from service.engine_info import EngineInfo
 from service.errors import ServiceError
 from service.keys import Keys
+from service.memory_guard import MemoryGuard
 from service.metrics import Metrics, ModelMetrics
 from service.model_report import ModelReport
 from service.request import (
@@ -253,8 +254,10 @@ def make_service(
     settings: Settings | None = None,
     variants: Sequence[Served] = (),
     keys: Keys | None = None,
+    memory: MemoryGuard | None = None,
 ) -> Service:
     """A service of one model, and of variants beside it."""
     served = [Served(runtime or FakeRuntime(), engine_info, model), *variants]
     metrics, _ = make_metrics(*(each.model.name for each in served))
-    return Service({each.model.name: each for each in served}, settings or Settings(), metrics, keys)
+    guard = memory or MemoryGuard(tuple)
+    return Service({each.model.name: each for each in served}, settings or Settings(), metrics, keys, memory=guard)

@@ -54,7 +54,9 @@ def live_server(settings: Settings) -> Iterator[Live]:
     """Serve on a free port until the block ends."""
     service = build_service(settings)
     config = http_config(service, settings.model_copy(update={"port": 0, "log_level": "error"}))
-    server = DrainingServer(config, runtimes_of(service), drain_s=5, key_file=key_file_of(service.keys))
+    server = DrainingServer(
+        config, runtimes_of(service), drain_s=5, key_file=key_file_of(service.keys), memory=service.memory
+    )
     thread = threading.Thread(target=lambda: asyncio.run(server.serve_until_drained()), daemon=True)
     thread.start()
     try:

@@ -20,8 +20,8 @@ from service.cli.text_input import read_text
 from service.cli.token_tables import explanation_table, logprob_table
 
 if TYPE_CHECKING:
+    from service.local_generator import LocalGenerator
     from service.request import Event, Finished
-    from service.startup import LocalGenerator
 
 
 @click.command()
@@ -96,7 +96,7 @@ def generate(
         sent = request_body(read_text(prompt, "PROMPT"), chat=chat, **fields)
         body = read(GenerateRequest, sent)
         with model_errors(), loading_bar("loading the model") as progress:
-            from service.startup import LocalGenerator
+            from service.local_generator import LocalGenerator
 
             generator = LocalGenerator(settings, progress=progress)
         answer = run(generator, body, as_json)

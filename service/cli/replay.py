@@ -21,7 +21,7 @@ from service.errors import ServiceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from service.startup import LocalGenerator
+    from service.local_generator import LocalGenerator
 
 EQUAL, DIFFERENT, TROUBLE = range(3)
 
@@ -185,7 +185,7 @@ def _server(url: str, api_key: str | None) -> "Iterator[Run]":
 def _local(flags: Mapping[str, Any]) -> "Iterator[Run]":
     settings = read_settings(flags)
     with model_errors(), loading_bar("loading the model") as progress:
-        from service.startup import LocalGenerator
+        from service.local_generator import LocalGenerator
 
         generator = LocalGenerator(settings, progress=progress)
     yield lambda record: replay_locally(record, generator)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.record import FIGURES, PAGE, markdown_table, record, recorded, table_of, with_table
+from tests.source_files import ROOT
 
 MARKED = "before\n<!-- figures: speed -->\nold\n<!-- end of figures: speed -->\nafter\n"
 SCRIPTS = {
@@ -27,9 +28,13 @@ SCRIPTS = {
     "synthetic": "synthetic_model",
 }
 """Which script makes the figures of each name."""
+MODULES = {name: f"tests.bench.{script}" for name, script in SCRIPTS.items()} | {"faults": "tests.faults.__main__"}
 
-SHOWN = re.findall(r"<!-- figures: (\w+) -->", PAGE.read_text(encoding="utf-8"))
-"""The names whose tables the page shows."""
+PAGES = (PAGE, ROOT / "docs" / "operating.md")
+SHOWN = {
+    name: page for page in PAGES for name in re.findall(r"<!-- figures: (\w+) -->", page.read_text(encoding="utf-8"))
+}
+"""The names whose tables the pages show, and on which page."""
 
 
 def test_a_table_takes_the_place_of_the_one_before() -> None:
@@ -62,17 +67,17 @@ def test_numbers_stand_to_the_right() -> None:
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_page_says_what_the_figures_say(name: str) -> None:
-    script = importlib.import_module(f"tests.bench.{SCRIPTS[name]}")
+    script = importlib.import_module(MODULES[name])
 
-    assert script.table(recorded(name)) == table_of(PAGE.read_text(encoding="utf-8"), name)
+    assert script.table(recorded(name)) == table_of(SHOWN[name].read_text(encoding="utf-8"), name)
 
 
 def test_every_recorded_figure_is_shown_and_has_a_script() -> None:
-    assert {path.stem for path in FIGURES.glob("*.json")} == set(SHOWN) <= SCRIPTS.keys()
+    assert {path.stem for path in FIGURES.glob("*.json")} == set(SHOWN) <= MODULES.keys()
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_recorded_figures_name_the_command_that_remakes_them(name: str) -> None:
     command = recorded(name)["command"]
 
-    assert command.startswith(f"python -m tests.bench.{SCRIPTS[name]} ")
+    assert command.startswith(f"python -m {MODULES[name].removesuffix('.__main__')} ")

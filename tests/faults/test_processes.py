@@ -32,7 +32,7 @@ def bits(url: str) -> str:
 
 @pytest.mark.slow
 def test_an_engine_that_hangs_fails_its_streams_and_ends_the_process_with_1(model: Path) -> None:
-    with serving_process(model, command=(*BROKEN, str(STALL_S), "serve")) as server:
+    with serving_process(model, command=(*BROKEN, "hang", str(STALL_S), "serve")) as server:
         with reading(server.url, LONG, LONG) as readers:
             server.process.send_signal(signal.SIGUSR1)
             broken = time.monotonic()
@@ -48,7 +48,7 @@ def test_an_engine_that_hangs_fails_its_streams_and_ends_the_process_with_1(mode
 
 @pytest.mark.slow
 def test_where_a_lost_engine_stands_is_in_the_log(model: Path) -> None:
-    with serving_process(model, command=(*BROKEN, str(STALL_S), "serve")) as server:
+    with serving_process(model, command=(*BROKEN, "hang", str(STALL_S), "serve")) as server:
         with reading(server.url, LONG):
             server.process.send_signal(signal.SIGUSR1)
         server.process.wait(30)
@@ -63,7 +63,7 @@ def test_where_a_lost_engine_stands_is_in_the_log(model: Path) -> None:
 @pytest.mark.slow
 def test_a_process_that_was_stopped_for_a_while_goes_on_with_the_same_bits(model: Path) -> None:
     """Longer than a step may take: the clock has moved on, and the engine is not lost."""
-    with serving_process(model, command=(*BROKEN, str(STALL_S), "serve")) as server:
+    with serving_process(model, command=(*BROKEN, "hang", str(STALL_S), "serve")) as server:
         calm = bits(server.url)
         with reading(server.url, SHORT) as (undisturbed,):
             pass

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tests.hostile.canary import Song, singing
 from tests.hostile.inputs import Hostile, every_input
+from tests.hostile.keyed import keyed_inputs
 from tests.hostile.wire import WireAnswer, talk
 
 FAULT = 500
@@ -28,11 +29,12 @@ class Report:
         return [name for name, (_, answer) in self.answers.items() if (answer.status or 0) >= FAULT]
 
 
-def assault(url: str) -> Report:
-    """Send all of it to the server at this address."""
+def assault(url: str, key: str | None = None) -> Report:
+    """Send all of it to the server at this address, which asks for this key or for none."""
     answers: dict[str, tuple[Hostile, WireAnswer]] = {}
-    with singing(url) as song:
-        for hostile in every_input():
+    inputs = every_input() if key is None else keyed_inputs(key)
+    with singing(url, key) as song:
+        for hostile in inputs:
             assert hostile.name not in answers, "names are unique"
-            answers[hostile.name] = hostile, talk(url, hostile.raw)
+            answers[hostile.name] = hostile, talk(url, hostile.raw, ends=hostile.ends)
     return Report(answers, song)

@@ -19,6 +19,8 @@ REQUEST = {
     "logprobs": {"top": 3, "of": "sampled"},
 }
 BITS = ("text", "token_ids", "logprobs")
+TEXT = '{"text": '
+"""What an answer begins with."""
 PAUSE_S = 0.01
 TIMEOUT_S = 30.0
 
@@ -37,16 +39,26 @@ class Song:
         return [self.calm] == list(self.heard)
 
     @property
+    def other_bits(self) -> int:
+        """How often another text came than that of a calm server; failures are not counted."""
+        return sum(count for bits, count in self.heard.items() if bits != self.calm and bits.startswith(TEXT))
+
+    @property
+    def failures(self) -> int:
+        """How often no text came."""
+        return sum(count for bits, count in self.heard.items() if not bits.startswith(TEXT))
+
+    @property
     def slowest_percent_s(self) -> float:
         """The time that one answer in a hundred took, or more."""
         return sorted(self.seconds)[len(self.seconds) * 99 // 100]
 
 
 @contextmanager
-def singing(url: str) -> Iterator[Song]:
+def singing(url: str, key: str | None = None) -> Iterator[Song]:
     """Ask until the block ends, on one connection, with the cache and without it in turn."""
     over = threading.Event()
-    with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
+    with httpx.Client(base_url=url, timeout=TIMEOUT_S, headers=bearer(key)) as client:
         song = Song(ask(client, use_cache=False))
         singer = threading.Thread(target=_sing, args=(client, song, over), daemon=True)
         singer.start()
@@ -56,6 +68,11 @@ def singing(url: str) -> Iterator[Song]:
             over.set()
             singer.join(2 * TIMEOUT_S)
             assert not singer.is_alive(), "the canary is not answered"
+
+
+def bearer(key: str | None) -> dict[str, str]:
+    """The header of a caller with this key."""
+    return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
 def ask(client: httpx.Client, *, use_cache: bool) -> str:

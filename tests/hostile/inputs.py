@@ -31,6 +31,13 @@ class Hostile:
     ends: bool = False
     """Whether the connection must be over after it."""
     within_s: float = 10.0
+    lacks: tuple[str, ...] = ()
+    """Headers that the answer must not have."""
+
+    @property
+    def is_no_http(self) -> bool:
+        """Whether it may be found to be broken before anything is known of it."""
+        return None in self.statuses or self.raw.startswith(b"CONNECT ")
 
     def problems(self, answer: WireAnswer) -> list[str]:
         """What is wrong with an answer to it."""
@@ -41,6 +48,9 @@ class Hostile:
             found.append(f"code {answer.code} is not {self.code}: {answer.body[:300]!r}")
         if self.ends and not answer.is_over:
             found.append("the connection goes on")
+        found += [f"it has the header {name}" for name in self.lacks if name in answer.headers]
+        if answer.headers.get("content-type") == "application/json" and not _is_strict_json(answer.body):
+            found.append(f"no JSON: {answer.body[:300]!r}")
         if answer.more:
             found.append(f"a second answer: {answer.more[:100]!r}")
         if answer.seconds > self.within_s:
@@ -48,6 +58,16 @@ class Hostile:
         if b"Traceback" in answer.body:
             found.append("a traceback")
         return found
+
+
+def _is_strict_json(body: bytes) -> bool:
+    """Whether it is standard JSON, in which every number is finite."""
+    strange: list[str] = []
+    try:
+        json.loads(body, parse_constant=strange.append)
+    except ValueError:
+        return False
+    return not strange
 
 
 def wire_inputs() -> Iterator[Hostile]:
@@ -91,6 +111,11 @@ def wire_inputs() -> Iterator[Hostile]:
     yield Hostile("declared_too_large", post(NATIVE, b"{}", content_length=str(1 << 40)), (413,), "body_too_large")
     yield Hostile("too_large_in_chunks", chunked(NATIVE, b" " * 3 * MIB, 65536), (413, None))
     yield Hostile("one_byte_chunks", chunked(NATIVE, b" " * 20_000, 1), (400,), "invalid_json")
+
+
+def route_inputs() -> Iterator[Hostile]:
+    """HTTP that no route takes."""
+    body = json.dumps(OK).encode()
     bomb = zlib.compress(b" " * 10 * MIB, 9)
     yield Hostile("compressed", post(NATIVE, bomb, content_encoding="gzip"), (415,), "unsupported_media_type")
     for media in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
@@ -117,7 +142,12 @@ def wire_inputs() -> Iterator[Hostile]:
     }
     for protocol in ("websocket", "h2c"):
         yield Hostile(f"upgrade_{protocol}", request("GET", "/livez", upgrade=protocol, **upgrade), (200, 400, 426))
-    yield Hostile("http2_preface", b"PRI * HTTP/2.0\r\n\r\n", (400, 404, 405, None))
+    preflight: Any = {"access_control_request_method": "POST", "access_control_request_headers": "content-type"}
+    origin = "https://evil.example"
+    foreign = ("access-control-allow-origin",)
+    yield Hostile("preflight", request("OPTIONS", NATIVE, origin=origin, **preflight), (405,), lacks=foreign)
+    yield Hostile("other_origin", post(NATIVE, OK, origin=origin), (200,), lacks=foreign)
+    yield Hostile("http2_preface", b"PRI * HTTP/2.0\r\n\r\n", (400, 401, 404, 405, None))
     yield Hostile("tls_hello", bytes.fromhex("16030100a5010000a10303") + b"\x00" * 100, (400,), ends=True)
 
 
@@ -158,12 +188,12 @@ def field_inputs() -> Iterator[Hostile]:
     ranges: dict[str, list[Any]] = {
         "top_p": [0, -1, 1.01],
         "min_p": [-0.1, 1.1],
-        "top_k": [-1],
+        "top_k": [-1, 10**12],
         "temperature": [-1, 2.1, 1e300],
         "beam_width": [0, 17, 10**9],
         "num_return": [0, 17, 10**9],
         "max_new_tokens": [0, -1, 2**31, 2**63],
-        "seed": [-1, 2**64],
+        "seed": [-1, 2**64, 1.5],
         "repetition_penalty": [0, -1, 1e30],
         "presence_penalty": [-3, 1e300],
         "length_penalty": [-3, 1e300],
@@ -172,6 +202,8 @@ def field_inputs() -> Iterator[Hostile]:
     for name, values in ranges.items():
         for value in values:
             yield from _native(f"{name}_{value}", {name: value}, None)
+    yield Hostile("top_k_beyond_all", post(NATIVE, OK | {"top_k": 49152}), (200,))
+    yield Hostile("beams_in_a_stream", post(NATIVE, OK | {"beam_width": 8, "stream": True}), (200,))
 
 
 def list_inputs() -> Iterator[Hostile]:
@@ -185,6 +217,8 @@ def list_inputs() -> Iterator[Hostile]:
         yield from _native(f"bias_{value}", {"logit_bias": {"5": value}}, None)
     for key in ("-1", "x", "1e3", "99999999999"):
         yield from _native(f"bias_of_{key}", {"logit_bias": {key: 1}}, None)
+    lowest = {"logit_bias": {str(token_id): -100 for token_id in range(200)}, "logprobs": {"top": 20}}
+    yield Hostile("bias_on_many", post(NATIVE, OK | lowest | {"temperature": 0, "max_new_tokens": 8}), (200,))
     yield from _native("bias_too_many", {"logit_bias": {str(i): 1 for i in range(2000)}}, None)
     for value in (21, -1, 10**6):
         yield from _native(f"logprobs_{value}", {"logprobs": {"top": value}}, None)
@@ -211,6 +245,15 @@ def constraint_inputs() -> Iterator[Hostile]:
     }
     for name, constraint in constraints.items():
         yield from _native(f"constraint_{name}", {"constraint": constraint}, None)
+    alternation = "|".join(f"word{number}" for number in range(1500))
+    compiled_or_not: dict[str, Any] = {
+        "nested_repeats": {"regex": "(a+)+b"},
+        "alternation": {"regex": alternation},
+        "large_enum": {"json_schema": {"enum": [f"value {number}" for number in range(10_000)]}},
+    }
+    for name, constraint in compiled_or_not.items():
+        body = OK | {"constraint": constraint, "max_new_tokens": 64}
+        yield Hostile(f"constraint_{name}", post(NATIVE, body), (200, 422), within_s=5)
     yield Hostile("constraint_deep", post(NATIVE, OK | {"constraint": {"json_schema": deep}}), (200, 400, 422))
 
 
@@ -240,7 +283,7 @@ def prompt_inputs() -> Iterator[Hostile]:
 
 def every_input() -> list[Hostile]:
     """All of them, in an order that does not change."""
-    kinds = (wire_inputs, json_inputs, field_inputs, list_inputs, constraint_inputs, prompt_inputs)
+    kinds = (wire_inputs, route_inputs, json_inputs, field_inputs, list_inputs, constraint_inputs, prompt_inputs)
     return [each for kind in kinds for each in kind()]
 
 

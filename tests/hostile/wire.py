@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 TIMEOUT_S = 60.0
 SECOND_ANSWER_S = 0.2
+END_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ def connected(url: str, *, receive_buffer: int | None = None) -> Iterator[socket
         yield connection
 
 
-def talk(url: str, raw: bytes) -> WireAnswer:
-    """Send these bytes on a connection of their own, and read what comes back."""
+def talk(url: str, raw: bytes, *, ends: bool = False) -> WireAnswer:
+    """Send these bytes on a connection of their own, and read what comes back; an end that should come is awaited."""
     started = time.perf_counter()
     with connected(url) as connection:
         # It may be refused before all of it was sent, and answered.
@@ -64,14 +65,14 @@ def talk(url: str, raw: bytes) -> WireAnswer:
         except (OSError, HTTPException):
             return WireAnswer(None, seconds=time.perf_counter() - started)
         seconds = time.perf_counter() - started
-        is_over, more = _rest(connection)
+        is_over, more = _rest(connection, END_S if ends else SECOND_ANSWER_S)
         headers = {name.lower(): value for name, value in answer.getheaders()}
         return WireAnswer(answer.status, headers, body, seconds, is_over, more)
 
 
-def _rest(connection: socket.socket) -> tuple[bool, bytes]:
+def _rest(connection: socket.socket, patience_s: float) -> tuple[bool, bytes]:
     """Whether the connection is over, and what else is sent on it."""
-    connection.settimeout(SECOND_ANSWER_S)
+    connection.settimeout(patience_s)
     more = b""
     try:
         while piece := connection.recv(1 << 16):

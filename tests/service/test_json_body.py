@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.errors import ServiceError
+from service.arriving import Arriving
+from service.errors import BodyTooLarge, GenerationFailed, Overloaded, ServiceError
 from service.json_body import MAX_DEPTH, MAX_KEYS, parse, read_body
 
 JSON_VALUES = st.recursive(
@@ -204,3 +205,37 @@ def test_a_client_that_leaves_before_its_body_is_complete_was_cancelled() -> Non
         read({}, b"a", None)
 
     assert 499 == caught.value.status
+
+
+def test_bodies_that_arrive_together_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.json_body.ARRIVING", Arriving(150))
+
+    with pytest.raises(Overloaded) as refused:
+        asyncio.run(two_at_once(b"a" * 80))
+
+    assert refused.value.retry_after_s
+
+
+async def two_at_once(piece: bytes) -> None:
+    """Two bodies of which each has this piece, and waits for more."""
+
+    async def receive() -> MutableMapping[str, Any]:
+        if pieces:
+            return {"type": "http.request", "body": pieces.pop(), "more_body": True}
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    pieces = [piece, piece]
+    headers = {"content-type": "application/json"}
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(read_body(headers, receive, 100) for _ in pieces))
+
+
+def test_what_was_refused_or_read_holds_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.json_body.ARRIVING", Arriving(200))
+    for pieces, error in (((b"a" * 90, None), GenerationFailed), ((b"a" * 90, b"a" * 90), BodyTooLarge)):
+        with pytest.raises(error):
+            read({}, *pieces)
+    read({}, b"a" * 90)
+
+    assert b"b" * 90 == read({}, b"b" * 90)[0]

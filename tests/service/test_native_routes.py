@@ -270,6 +270,16 @@ def test_a_draining_server_is_live_and_not_ready(client: Client, runtime: FakeRu
     assert (503, "draining", 200) == (answer.status, answer.error["code"], client.get("/livez").status)
 
 
+@pytest.mark.parametrize("path", ["/info", "/readyz", "/livez", "/nowhere"])
+def test_a_draining_server_ends_each_connection_that_it_answers(
+    client: Client, runtime: FakeRuntime, path: str
+) -> None:
+    before = client.get(path)
+    runtime.draining = True
+
+    assert [None, "close"] == [answer.headers.get("connection") for answer in (before, client.get(path))]
+
+
 def test_openapi_documents_the_bodies_that_are_read_by_hand(client: Client) -> None:
     paths = client.get("/openapi.json").json["paths"]
 

@@ -20,7 +20,7 @@ from tests.service.cli.fake_generator import FakeGenerator
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGenerator.script = plain("sun", "rise")
-    monkeypatch.setattr("service.startup.LocalGenerator", FakeGenerator)
+    monkeypatch.setattr("service.local_generator.LocalGenerator", FakeGenerator)
 
 
 def generate(*arguments: str, stdin: str | bytes = "") -> Result:

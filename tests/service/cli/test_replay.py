@@ -24,7 +24,7 @@ SUNRISE = plain("sun", "rise")
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGenerator.script, FakeGenerator.settings = SUNRISE, None
-    monkeypatch.setattr("service.startup.LocalGenerator", FakeGenerator)
+    monkeypatch.setattr("service.local_generator.LocalGenerator", FakeGenerator)
 
 
 def invoke(*arguments: str) -> Result:
