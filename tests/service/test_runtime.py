@@ -89,12 +89,10 @@ async def test_what_is_kept_for_a_key_that_goes_is_dropped_though_nothing_runs()
     async with running() as (runtime, _, reports):
         await terminal(runtime.submit(make_request(PROMPT, key_id="a", session_id="s")))
         runtime.let_keys_go(frozenset({"a"}))
-        answer = await runtime.command(ListSessions("c", "b"))
         while reports[-1].idle_pages:
             await asyncio.sleep(0.001)
 
-        assert () == answer.sessions
-        assert () == (await runtime.command(ListSessions("d", "a"))).sessions
+        assert () == (await runtime.command(ListSessions("c", "a"))).sessions
 
 
 @in_loop
