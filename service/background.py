@@ -10,8 +10,9 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 from service.context import Served, Service, Ticket
@@ -86,15 +87,20 @@ class Background:
 
     def _call(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         """Run it on the loop and wait. What interrupts the wait cancels it."""
+        asked = _Asked(coroutine)
+        try:
+            self._hand_over(asked)
+            return asked.outcome.result()
+        except BaseException:
+            self._soon(asked.give_up)
+            raise
+
+    def _hand_over(self, asked: "_Asked[Any]") -> None:
         with self._lock:
             if self._closed is not None:
-                coroutine.close()
+                asked.give_up()
                 raise Draining(self._closed, code="closed")
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
+            self._loop.call_soon_threadsafe(asked.begin)
 
     def _soon(self, call: Callable[..., None], *arguments: object) -> None:
         with self._lock:
@@ -117,6 +123,36 @@ class Background:
         if others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others)
         self._loop.stop()
+
+
+class _Asked(Generic[Answer]):
+    """A coroutine that runs on the loop for another thread.
+
+    Made before it is handed over, so that an interrupt at any moment of that finds what to give up.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Answer]) -> None:
+        self.outcome: Future[Answer] = Future()
+        self._coroutine = coroutine
+        self._task: asyncio.Task[Answer] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.create_task(self._coroutine)
+        self._task.add_done_callback(self._tell)
+
+    def give_up(self) -> None:
+        if self._task is None:
+            self._coroutine.close()
+        else:
+            self._task.cancel()
+
+    def _tell(self, task: asyncio.Task[Answer]) -> None:
+        if task.cancelled():
+            self.outcome.cancel()
+        elif error := task.exception():
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
 
 
 async def _submit(served: Served, request: GenerationRequest, accepted: list[Ticket]) -> Ticket:

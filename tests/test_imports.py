@@ -38,7 +38,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "asyncio": CONCURRENCY,
     "threading": CONCURRENCY,
     "queue": CONCURRENCY,
-    "concurrent": ("service/beside.py",),
+    "concurrent": ("service/beside.py", "service/background.py"),
     "multiprocessing": (),
     "torch": (
         "model/ops/torch_*.py",

@@ -5,7 +5,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,16 @@ def outcomes(tane: Tane, outcome: str) -> float:
     return float(re.findall(rf'tane_requests_total{{.*outcome="{outcome}".*}} (\S+)', text)[0])
 
 
-def wait_for_cancelled(tane: Tane, count: float) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
     for _ in range(3000):
-        if outcomes(tane, "cancelled") == count:
+        if holds():
             return
         time.sleep(0.01)
-    raise AssertionError("the request was not cancelled")
+    raise AssertionError("it never came to hold")
+
+
+def wait_for_cancelled(tane: Tane, count: float) -> None:
+    wait_until(lambda: outcomes(tane, "cancelled") == count)
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL))
@@ -195,6 +199,23 @@ def test_an_interrupt_cancels_what_was_waited_for(tane: Tane) -> None:
         signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        tane.generate("The seed", **LONG)
+
+    wait_for_cancelled(tane, before + 1)
+
+
+def test_an_interrupt_while_a_request_is_handed_over_cancels_it(tane: Tane, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = outcomes(tane, "cancelled")
+    loop = tane._background._loop
+
+    def interrupted(call: Callable[[], None]) -> None:
+        monkeypatch.undo()
+        loop.call_soon_threadsafe(call)
+        wait_until(lambda: bool(runtime_of(tane).unfinished))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tane.generate("The seed", **LONG)
 
