@@ -29,8 +29,8 @@ HEADROOM = 512 * MIB
 BODY_BYTES = 2 * MIB - 1
 BODIES = 400
 WAIT_S = 5.0
-ARRIVING = 64 * MIB
-"""What the server holds of bodies that are not whole."""
+SPARE = 12 * MIB
+"""Less than the server holds of bodies that are not whole."""
 GUARD_SHARE = 0.95
 KEYS = ("hog-key", "victim-key")
 SHARE = 0.5
@@ -102,7 +102,7 @@ def memory(model: Path) -> Iterator[Figure]:
 
 def nearly_full(model: Path, calm: int) -> Iterator[Figure]:
     """18, where the bodies that may arrive bring the server to where it refuses everything."""
-    limit = int((calm + ARRIVING / 2) / GUARD_SHARE)
+    limit = int((calm + SPARE) / GUARD_SHARE)
     options = ("--kv-cache-bytes", str(64 * MIB))
     with serving_process(model, *options, limits={resource.RLIMIT_AS: limit}) as server:
         statuses: list[int] = []
