@@ -18,8 +18,8 @@ SHORT_BODY_BYTES = 8192
 """Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
 SLOW_FIELDS = re.compile(rb"constraint|response_format|\\u00[567]")
 """Bodies that hold one of these may have a constraint to compile. The letters of names may be escaped."""
-MAX_WAITING = 128
-"""How many bodies may be with the worker threads of a kind or wait for one: each is held whole."""
+MAX_WAITING, MAX_WAITING_BYTES = 128, 64 << 20
+"""How many bodies may be with the worker threads of a kind or wait for one, and how large together: they are whole."""
 RETRY_S = 2
 BODY_S = 30.0
 """How long a body may take to arrive."""
@@ -62,16 +62,18 @@ class _Readers:
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._bodies = 0
+        self._bodies = self._bytes = 0
 
     async def run(self, read: Callable[[bytes], Read], raw: bytes) -> Read:
-        if self._bodies >= MAX_WAITING:
+        if self._bodies >= MAX_WAITING or self._bytes + len(raw) > MAX_WAITING_BYTES:
             raise Overloaded(f"{self._bodies} requests wait to be read, as many as may", retry_after_s=RETRY_S)
         self._bodies += 1
+        self._bytes += len(raw)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, read, raw)
         finally:
             self._bodies -= 1
+            self._bytes -= len(raw)
 
 
 _CONSTRAINED = _Readers(1, "constraints")

@@ -13,6 +13,7 @@ from model.config import ModelConfig
 from model.decoding.constraint import CompiledConstraint, ConstraintSpec
 from model.loading.checkpoint import GenerationDefaults
 from service.admission import Quote
+from service.arriving import Arriving
 from service.engine_info import EngineInfo
 from service.errors import NotFound
 from service.keys import KnownKeys
@@ -147,6 +148,7 @@ class Service:
     """Who tells a collector of requests."""
     memory: MemoryGuard = field(default_factory=lambda: MemoryGuard(tuple))
     """What has the last word on new work."""
+    arriving: Arriving = field(default_factory=Arriving)
     started_at: int = field(default_factory=lambda: int(time()))
     """Seconds since 1970."""
 

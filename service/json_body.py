@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from service.arriving import ARRIVING
+from service.arriving import Arriving
 from service.errors import BadJson, BodyTooLarge, GenerationFailed, InvalidField, UnsupportedMedia
 
 MAX_DEPTH = 32
@@ -30,15 +30,15 @@ _CLOSES = {ord("]"): ord("["), ord("}"): ord("{")}
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-async def read_body(headers: Mapping[str, str], receive: Receive, max_bytes: int) -> bytes:
-    """The whole body, of at most `max_bytes`.
+async def read_body(headers: Mapping[str, str], receive: Receive, max_bytes: int, arriving: Arriving) -> bytes:
+    """The whole body, of at most `max_bytes`, beside those that arrive with it.
 
     Raises UnsupportedMedia, BodyTooLarge (before reading when Content-Length says so), Overloaded when too much arrives
     for others, and GenerationFailed when the client goes away.
     """
     _check_headers(headers, max_bytes)
     pieces: list[bytes] = []
-    with ARRIVING.one() as body:
+    with arriving.one() as body:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":

@@ -40,7 +40,7 @@ MemoryReader = Callable[[], tuple[MemoryUse, ...]]
 
 
 def own_memory(root: Path = Path("/")) -> MemoryReader:
-    """Reads this process's resident memory, and its address space where that is bounded too; the bounds only once."""
+    """Reads this process's resident memory, and its address space where that is bounded too."""
     statm = root / STATM
     try:
         statm.read_text()
@@ -48,10 +48,10 @@ def own_memory(root: Path = Path("/")) -> MemoryReader:
         return tuple
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     resident_limit = min([os.sysconf("SC_PHYS_PAGES") * page_bytes, *_group_limits(root)])
-    space_limit, _ = resource.getrlimit(resource.RLIMIT_AS)
 
     def read() -> tuple[MemoryUse, ...]:
         space, resident = (int(pages) * page_bytes for pages in statm.read_text().split()[:2])
+        space_limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         uses = (MemoryUse(resident, resident_limit),)
         return uses if space_limit == resource.RLIM_INFINITY else (*uses, MemoryUse(space, space_limit))
 

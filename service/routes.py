@@ -73,7 +73,8 @@ async def body_of(request: Request) -> bytes:
         raise InvalidField("model stands in the body of this route, not in the query", param="model")
     service = service_of(request)
     service.memory.check()
-    body = await in_time(read_body(request.headers, request.receive, service.settings.max_body_bytes))
+    limit = service.settings.max_body_bytes
+    body = await in_time(read_body(request.headers, request.receive, limit, service.arriving))
     service.memory.check()
     return body
 

@@ -41,6 +41,11 @@ LOOK_TICKS = 10
 """Every how many ticks, of a tenth of a second, connections, engines, the file of keys and memory are looked at."""
 OTHER_FILES = 256
 """Descriptors that are kept for anything but connections of the main port."""
+ACCEPTED_AT_ONCE, WAITING_TO_BE = 32, 2048
+"""Connections that one turn of the loop takes, and that the kernel keeps until their turn comes.
+
+asyncio has one number for both. Taken at once, more than may be open are, before the first is refused.
+"""
 WATCHERS = 64
 """Most connections of the port for metrics."""
 
@@ -85,6 +90,9 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             await self._listen_for_metrics()
+            for each in (each for server in self.servers for each in server.sockets):
+                with socket.socket(fileno=os.dup(each.fileno())) as again:
+                    again.listen(WAITING_TO_BE)
             names = [each.getsockname()[:2] for server in self.servers for each in server.sockets]
             logger.info("ready", extra=told("ready", addresses=[place(host, port) for host, port in names]))
 
@@ -96,7 +104,8 @@ class DrainingServer(uvicorn.Server):
             bounded(WATCHERS), config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         loop = asyncio.get_running_loop()
-        self.servers.append(await loop.create_server(made, self.config.host, self._metrics_port))
+        server = await loop.create_server(made, self.config.host, self._metrics_port, backlog=self.config.backlog)
+        self.servers.append(server)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % LOOK_TICKS == 0:
@@ -173,6 +182,7 @@ def http_config(service: Service, settings: Settings) -> uvicorn.Config:
         ws="none",
         server_header=False,
         timeout_graceful_shutdown=CLOSE_S,
+        backlog=ACCEPTED_AT_ONCE,
     )
 
 

@@ -24,6 +24,7 @@ from model.loading.model import load_model
 from model.runner import ModelRunner
 from model.tokenizer import Tokenizer
 from service.admission import Ledger
+from service.arriving import Arriving, most_bytes
 from service.beside import worker_lock
 from service.cache_size import fitted
 from service.constraints import ConstraintCache
@@ -180,9 +181,13 @@ def build_service(settings: Settings, *, progress: Progress | None = None) -> Se
     limits = KeyLimits(settings.key_requests, settings.key_tokens_per_minute)
     ledger = KeyLedger(limits, clock=time.monotonic)
     served = [_served(settings, loaded, metrics, ledger) for loaded in load_all(settings, progress=progress)]
-    memory = MemoryGuard(own_memory(), [*(each.model.constraints.clear for each in served), give_back])
+    read_memory = own_memory()
+    limit = min((use.limit for use in read_memory()), default=None)
+    arriving = Arriving(most_bytes(limit, settings.max_body_bytes))
+    memory = MemoryGuard(read_memory, [*(each.model.constraints.clear for each in served), give_back])
     metrics.of_memory(lambda: memory.use, lambda: memory.pressure)
-    return Service({each.model.name: each for each in served}, settings, metrics, keys, memory=memory)
+    models = {each.model.name: each for each in served}
+    return Service(models, settings, metrics, keys, memory=memory, arriving=arriving)
 
 
 def _served(settings: Settings, loaded: Loaded, metrics: Metrics, keys: KeyLedger) -> Served:

@@ -17,8 +17,8 @@ import httpx
 
 from tests.bench.served import TANE
 from tests.faults.figure import Figure, at_least, at_most, exactly, of_canary
-from tests.faults.lives import LONG, polled
-from tests.faults.process import Server, serving_process
+from tests.faults.lives import LONG, bits
+from tests.faults.process import Server, reading, serving_process
 from tests.hostile.canary import bearer, singing
 from tests.hostile.wire import request
 from tests.source_files import ROOT
@@ -29,8 +29,9 @@ HEADROOM = 512 * MIB
 BODY_BYTES = 2 * MIB - 1
 BODIES = 400
 WAIT_S = 5.0
-ARRIVING = 64 * MIB
-"""What the server holds of bodies that are not whole."""
+NEARLY = 0.96
+"""Share of a bound that is held from when on everything is refused, and a little more."""
+LOOKS_S = 3.0
 GUARD_SHARE = 0.95
 KEYS = ("hog-key", "victim-key")
 SHARE = 0.5
@@ -92,7 +93,7 @@ def memory(model: Path) -> Iterator[Figure]:
         is_alive = server.process.poll() is None
         good = httpx.post(f"{server.url}/generate", json=LONG | {"max_new_tokens": 4}, timeout=60).status_code
     refused = [head for head in heads if head.startswith(b"HTTP/1.1 503")]
-    yield from nearly_full(model, calm)
+    yield from nearly_full(model)
     yield exactly(18, "the process still runs", is_alive, True)
     yield at_most(18, "most of the limit that was held", max(peak) / limit, GUARD_SHARE)
     yield exactly(18, "requests beyond it are refused with 503", len(refused) > 0 and len(refused) == len(heads), True)
@@ -100,26 +101,24 @@ def memory(model: Path) -> Iterator[Figure]:
     yield from of_canary(18, song, may_fail=True)
 
 
-def nearly_full(model: Path, calm: int) -> Iterator[Figure]:
-    """18, where the bodies that may arrive bring the server to where it refuses everything."""
-    limit = int((calm + ARRIVING / 2) / GUARD_SHARE)
-    options = ("--kv-cache-bytes", str(64 * MIB))
-    with serving_process(model, *options, limits={resource.RLIMIT_AS: limit}) as server:
-        statuses: list[int] = []
-        over = threading.Event()
-        watcher = threading.Thread(target=polled, args=(over, f"{server.url}/readyz", 0.2, statuses))
-        watcher.start()
-        with singing(server.url) as song:
-            asyncio.run(flooded(server.url))
-            time.sleep(2)
-        over.set()
-        watcher.join()
-        ready = httpx.get(f"{server.url}/readyz").status_code
+def nearly_full(model: Path) -> Iterator[Figure]:
+    """18, where the bound comes down to what is held, and goes up again."""
+    with serving_process(model, "--kv-cache-bytes", str(64 * MIB)) as server, reading(server.url, LONG) as (reader,):
+        calm = bits(server.url)
+        heard = []
+        for limit in (int(server.address_bytes / NEARLY), resource.RLIM_INFINITY):
+            resource.prlimit(server.process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+            time.sleep(LOOKS_S)
+            ready = httpx.get(f"{server.url}/readyz").status_code
+            answer = httpx.post(f"{server.url}/generate", json=LONG | {"max_new_tokens": 4}, timeout=60)
+            heard.append((ready, answer.status_code))
         told = [line["pressure"] for line in server.events("memory")]
-    yield exactly(18, "nearly full: the log tells that it refuses", "refuse" in told, True)
-    yield at_least(18, "nearly full: /readyz answers 503", statuses.count(503), 1)
-    yield exactly(18, "nearly full: /readyz afterwards", ready, 200)
-    yield from of_canary(18, song, may_fail=True)
+        same = bits(server.url) == calm
+    yield exactly(18, "nearly full: /readyz and a new request", heard[0], (503, 503))
+    yield exactly(18, "nearly full: the log tells", told, ["refuse", "none"])
+    yield exactly(18, "nearly full: what ran before ends", reader.terminal.get("finish_reason"), "length")
+    yield exactly(18, "with room again: /readyz and a new request", heard[1], (200, 200))
+    yield exactly(18, "the canary has the same bits", same, True)
 
 
 def watched(server: Server, peak: list[int], over: threading.Event) -> None:

@@ -143,7 +143,7 @@ def gaps_beside(server: Server) -> float:
 def slow_reader(model: Path) -> Iterator[Figure]:
     """10: a stream that is never read, and one that is, each beside others."""
     with serving_process(model) as server:
-        with reading(server.url, LOUD):
+        with reading(server.url, LOUD), singing(server.url):
             read_s = gaps_beside(server)
         server.wait_until_idle()
         before = server.resident_bytes

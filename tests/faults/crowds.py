@@ -109,7 +109,7 @@ async def rushing(url: str, rate: float, seconds: float) -> Crowd:
 
 def overload(model: Path) -> Iterator[Figure]:
     """12: the queue has room for eight; then come two and four times as many as can be served, and again one."""
-    with serving_process(model, "--max-queue-tokens", str(PLACES * PRICE), "--log-level", "warning") as server:
+    with serving_process(model, "--max-queue-tokens", str(PLACES * PRICE)) as server:
         asyncio.run(steadily(server.url, PLACES, RECOVERY_S / 2))
         calm = asyncio.run(steadily(server.url, PLACES, SECONDS))
         rate = calm.goodput / NEW_TOKENS

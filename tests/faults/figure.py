@@ -37,7 +37,11 @@ def exactly(fault: int, what: str, value: object, expected: object) -> Figure:
 def of_canary(fault: int, song: Song, *, may_fail: bool = False) -> list[Figure]:
     """That no bit of a caller beside the fault changed, and that it always got a text, unless the fault may meet it."""
     figures = [exactly(fault, "canary: answers with other bits", song.other_bits, 0)]
-    return figures if may_fail else [*figures, exactly(fault, "canary: answers that failed", song.failures, 0)]
+    return (
+        figures
+        if may_fail
+        else [*figures, exactly(fault, "canary: what came instead of an answer", song.failure[:200], "none")]
+    )
 
 
 def percentile(values: Sequence[float], share: float) -> float:

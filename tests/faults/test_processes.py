@@ -1,8 +1,10 @@
 """A server that hangs, is stopped for a while, is killed, or is told to end."""
 
 import json
+import resource
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from tests.faults.process import BROKEN, reading, serving_process
 from tests.hostile.canary import ask
+from tests.hostile.wire import connected
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 STALL_S = 3.0
@@ -121,3 +124,18 @@ def test_under_load_sigterm_lets_every_stream_finish(model: Path) -> None:
 
     reasons = {choice["finish_reason"] for reader in readers for choice in json.loads(reader.events[-2])["choices"]}
     assert ({"length"}, 0) == (reasons, status)
+
+
+@pytest.mark.slow
+def test_a_rush_of_connections_never_takes_the_descriptors_that_are_kept(model: Path) -> None:
+    limits = {resource.RLIMIT_NOFILE: 600}
+    with serving_process(model, limits=limits) as server, ExitStack() as open_ones:
+        before = bits(server.url)
+        for _ in range(1500):
+            open_ones.enter_context(connected(server.url))
+        open_ones.close()
+        after = bits(server.url)
+        errors = server.lines_of("error", "critical")
+
+    assert before == after
+    assert [] == errors

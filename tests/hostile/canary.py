@@ -49,6 +49,11 @@ class Song:
         return sum(count for bits, count in self.heard.items() if not bits.startswith(TEXT))
 
     @property
+    def failure(self) -> str:
+        """What came instead of a text, the first time."""
+        return next((bits for bits in self.heard if not bits.startswith(TEXT)), "none")
+
+    @property
     def slowest_percent_s(self) -> float:
         """The time that one answer in a hundred took, or more."""
         return sorted(self.seconds)[len(self.seconds) * 99 // 100]

@@ -42,10 +42,11 @@ def test_text_in_escapes_does_not_wait_behind_what_is_compiled(raw: bytes) -> No
 
 
 @pytest.mark.parametrize("raw", [CONSTRAINED, LONG], ids=["constrained", "long"])
+@pytest.mark.parametrize("bound", ["MAX_WAITING", "MAX_WAITING_BYTES"])
 def test_more_bodies_than_may_wait_for_a_thread_are_refused_with_a_time_to_return(
-    raw: bytes, monkeypatch: pytest.MonkeyPatch
+    raw: bytes, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "MAX_WAITING", 3)
+    monkeypatch.setattr(beside, bound, 3 if bound == "MAX_WAITING" else 3 * len(raw))
     free = threading.Event()
 
     async def run() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.arriving import Arriving
+from service.arriving import Arriving, most_bytes
 from service.errors import BodyTooLarge, GenerationFailed, Overloaded, ServiceError
 from service.json_body import MAX_DEPTH, MAX_KEYS, parse, read_body
 
@@ -28,7 +28,9 @@ def error_of(raw: bytes) -> ServiceError:
     return caught.value
 
 
-def read(headers: dict[str, str], *pieces: bytes | None, limit: int = 100) -> tuple[bytes, int]:
+def read(
+    headers: dict[str, str], *pieces: bytes | None, limit: int = 100, arriving: Arriving | None = None
+) -> tuple[bytes, int]:
     """The body that arrives in these pieces, None being a disconnect, and how many pieces were taken."""
     taken = 0
 
@@ -40,7 +42,8 @@ def read(headers: dict[str, str], *pieces: bytes | None, limit: int = 100) -> tu
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": piece, "more_body": taken < len(pieces)}
 
-    return asyncio.run(read_body({"content-type": "application/json", **headers}, receive, limit)), taken
+    headers = {"content-type": "application/json", **headers}
+    return asyncio.run(read_body(headers, receive, limit, arriving or Arriving())), taken
 
 
 @given(JSON_VALUES)
@@ -207,16 +210,14 @@ def test_a_client_that_leaves_before_its_body_is_complete_was_cancelled() -> Non
     assert 499 == caught.value.status
 
 
-def test_bodies_that_arrive_together_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.json_body.ARRIVING", Arriving(150))
-
+def test_bodies_that_arrive_together_are_bounded_in_bytes() -> None:
     with pytest.raises(Overloaded) as refused:
-        asyncio.run(two_at_once(b"a" * 80))
+        asyncio.run(two_at_once(b"a" * 80, Arriving(150)))
 
     assert refused.value.retry_after_s
 
 
-async def two_at_once(piece: bytes) -> None:
+async def two_at_once(piece: bytes, arriving: Arriving) -> None:
     """Two bodies of which each has this piece, and waits for more."""
 
     async def receive() -> MutableMapping[str, Any]:
@@ -228,14 +229,24 @@ async def two_at_once(piece: bytes) -> None:
     pieces = [piece, piece]
     headers = {"content-type": "application/json"}
     async with asyncio.timeout(5):
-        await asyncio.gather(*(read_body(headers, receive, 100) for _ in pieces))
+        await asyncio.gather(*(read_body(headers, receive, 100, arriving) for _ in pieces))
 
 
-def test_what_was_refused_or_read_holds_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.json_body.ARRIVING", Arriving(200))
+def test_what_was_refused_or_read_holds_nothing_any_more() -> None:
+    arriving = Arriving(200)
     for pieces, error in (((b"a" * 90, None), GenerationFailed), ((b"a" * 90, b"a" * 90), BodyTooLarge)):
         with pytest.raises(error):
-            read({}, *pieces)
-    read({}, b"a" * 90)
+            read({}, *pieces, arriving=arriving)
+    read({}, b"a" * 90, arriving=arriving)
 
-    assert b"b" * 90 == read({}, b"b" * 90)[0]
+    assert b"b" * 90 == read({}, b"b" * 90, arriving=arriving)[0]
+
+
+@pytest.mark.parametrize(
+    ("memory", "body", "most"),
+    [(None, 2, 64 << 20), (8 << 30, 2, 64 << 20), (512 << 20, 2, 16 << 20), (32 << 20, 2 << 20, 2 << 20)],
+)
+def test_what_may_arrive_at_once_is_little_of_the_memory_and_one_body_at_least(
+    memory: int | None, body: int, most: int
+) -> None:
+    assert most == most_bytes(memory, body)
