@@ -101,23 +101,35 @@ def ray_cluster(replicas: int, **variables: str) -> Iterator[RayCluster]:
 
 def _start(replicas: int, folder: str) -> int:
     """Answers the port of the proxy."""
-    import ray
     from ray import serve
 
     port = _free_port()
-    ray.init(
-        num_cpus=replicas,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        log_to_driver=False,
-        logging_level="error",
-        _node_ip_address=HOST,
-        _temp_dir=folder,
-    )
+    _start_ray(replicas, folder)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     serve.start(http_options={"host": HOST, "port": port}, proxy_location="HeadOnly")
     _run(replicas)
     return port
+
+
+def _start_ray(processors: int, folder: str, tries: int = 3) -> None:
+    """Ray gives its own processes 30 seconds, in which a machine that does much else may not get them up."""
+    import ray
+
+    try:
+        ray.init(
+            num_cpus=processors,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level="error",
+            _node_ip_address=HOST,
+            _temp_dir=folder,
+        )
+    except Exception:
+        ray.shutdown()
+        if tries == 1:
+            raise
+        _start_ray(processors, folder, tries - 1)
 
 
 def _run(replicas: int) -> None:
