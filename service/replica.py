@@ -7,27 +7,23 @@ replica's health for good.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from service.app import create_app
 from service.context import Service
-from service.key_file import key_file_of
-from service.logs import AnswerCut, told
+from service.logs import AnswerCut
+from service.lookout import Lookout
 from service.middleware import App, Receive, Scope, Send
 from service.runtime import Runtime
 from service.startup import runtimes_of
-from service.watchdog import Watchdog
-
-logger = logging.getLogger(__name__)
 
 HEADER = b"x-tane-replica"
 REQUEST_ID = b"x-request-id"
 QUEUED_TOKENS = "queued_tokens"
 LOOK_S = 1.0
-"""Between two looks at engines and keys."""
+"""Between two looks at engines, keys and memory."""
 CLOSE_S = 5.0
 """How long the collector of traces may take what is left."""
 
@@ -45,10 +41,8 @@ class Replica:
         self._name = name.encode()
         self._drain_s = service.settings.drain_s
         self._runtimes: Sequence[Runtime] = runtimes_of(service)
-        self._watchdog = Watchdog(self._runtimes)
-        self._key_file = key_file_of(service.keys)
+        self._lookout = Lookout(service, self._runtimes)
         self._tracer = service.tracer
-        self._is_lost = False
         self._ending: set[asyncio.Task[None]] = set()
         """Calls that nobody waits for any more."""
 
@@ -59,7 +53,7 @@ class Replica:
 
     def check_health(self) -> None:
         """Raises EngineLost."""
-        if self._is_lost:
+        if self._lookout.has_lost_engine:
             raise EngineLost("an engine does not move")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,14 +104,8 @@ class Replica:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _watch(self) -> None:
-        while not self._is_lost:
-            for index in self._watchdog.lost(time.monotonic()):
-                self._is_lost = True
-                stack = self._runtimes[index].give_up()
-                logger.critical("an engine does not move", extra=told("engine_lost", stack=stack))
-            if self._key_file is not None and self._key_file.look():
-                for runtime in self._runtimes:
-                    runtime.let_keys_go(self._key_file.gone)
+        while not self._lookout.has_lost_engine:
+            self._lookout.look(time.monotonic())
             await asyncio.sleep(LOOK_S)
 
 

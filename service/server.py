@@ -24,21 +24,19 @@ from service.addresses import place
 from service.app import create_app
 from service.connections import BoundedConnection, bounded
 from service.context import Service
-from service.key_file import KeyFile, key_file_of
 from service.logs import told
-from service.memory_guard import MemoryGuard
+from service.lookout import Lookout
 from service.runtime import Runtime
 from service.settings import Settings
 from service.startup import runtimes_of
 from service.traced import Tracer
-from service.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 5
 """How long open connections may take to close once nothing runs any more."""
 LOOK_TICKS = 10
-"""Every how many ticks, of a tenth of a second, connections, engines, the file of keys and memory are looked at."""
+"""Every how many ticks, of a tenth of a second, connections and what the lookout knows are looked at."""
 OTHER_FILES = 256
 """Descriptors that are kept for anything but connections of the main port."""
 ACCEPTED_AT_ONCE, WAITING_TO_BE = 32, 2048
@@ -53,29 +51,20 @@ WATCHERS = 64
 class DrainingServer(uvicorn.Server):
     """Turns the first signal into a drain of every engine and the second into an exit."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        runtimes: Sequence[Runtime],
-        drain_s: float,
-        *,
-        lame_duck_s: float = 0.0,
-        metrics_port: int | None = None,
-        key_file: KeyFile | None = None,
-        memory: MemoryGuard | None = None,
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, runtimes: Sequence[Runtime]) -> None:
+        """`runtimes` are started and stopped with it."""
         super().__init__(config)
-        self._metrics_port = metrics_port
-        self._key_file = key_file
+        self._settings = service.settings
         self._runtimes = runtimes
-        self._drain_s = drain_s
-        self._lame_duck_s = lame_duck_s
-        self._watchdog = Watchdog(runtimes)
-        self._memory = memory
+        self._lookout = Lookout(service, runtimes)
         self._end: asyncio.Task[None] | None = None
-        self.has_lost_engine = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
+
+    @property
+    def has_lost_engine(self) -> bool:
+        """Whether it ends because an engine does not move."""
+        return self._lookout.has_lost_engine
 
     async def serve_until_drained(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -98,13 +87,15 @@ class DrainingServer(uvicorn.Server):
 
     async def _listen_for_metrics(self) -> None:
         """Serve the same app on a second port; by which port a request came tells what it may ask."""
-        if self._metrics_port is None:
+        if self._settings.metrics_port is None:
             return
         made = partial(
             bounded(WATCHERS), config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(made, self.config.host, self._metrics_port, backlog=self.config.backlog)
+        server = await loop.create_server(
+            made, self.config.host, self._settings.metrics_port, backlog=self.config.backlog
+        )
         self.servers.append(server)
 
     async def on_tick(self, counter: int) -> bool:
@@ -113,25 +104,10 @@ class DrainingServer(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, BoundedConnection):
                     connection.look(now)
-            self._look_at_engines(now)
-            self._look_at_keys()
-            if self._memory is not None:
-                self._memory.look()
+            self._lookout.look(now)
+            if self.has_lost_engine and self._end is None:
+                self._end = asyncio.create_task(self._stop_and_exit())
         return await super().on_tick(counter)
-
-    def _look_at_engines(self, now: float) -> None:
-        """Answer in the place of engines that are lost, and end: what they hold is not known any more."""
-        for index in () if self.has_lost_engine else self._watchdog.lost(now):
-            self.has_lost_engine = True
-            stack = self._runtimes[index].give_up()
-            logger.critical("an engine does not move; the server ends", extra=told("engine_lost", stack=stack))
-        if self.has_lost_engine and self._end is None:
-            self._end = asyncio.create_task(self._stop_and_exit())
-
-    def _look_at_keys(self) -> None:
-        if self._key_file is not None and self._key_file.look():
-            for runtime in self._runtimes:
-                runtime.let_keys_go(self._key_file.gone)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called inside the signal handler, so it only hands over to the loop."""
@@ -149,15 +125,15 @@ class DrainingServer(uvicorn.Server):
             extra=told(
                 "drain",
                 signal=signal.Signals(sig).name,
-                drain_s=self._drain_s,
+                drain_s=self._settings.drain_s,
                 running=running,
             ),
         )
         self._drain = asyncio.create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
-        ends = (runtime.drain(self._drain_s) for runtime in self._runtimes)
-        await asyncio.gather(asyncio.sleep(self._lame_duck_s), *ends)
+        ends = (runtime.drain(self._settings.drain_s) for runtime in self._runtimes)
+        await asyncio.gather(asyncio.sleep(self._settings.lame_duck_s), *ends)
         await self._stop_and_exit()
 
     async def _stop_and_exit(self) -> None:
@@ -206,15 +182,7 @@ def _close(tracer: Tracer) -> None:
 
 def run_server(service: Service, settings: Settings) -> int:
     """Serve until a signal ends it; answers the process's exit code. Ends the process if an engine was lost."""
-    server = DrainingServer(
-        http_config(service, settings),
-        runtimes_of(service),
-        settings.drain_s,
-        lame_duck_s=settings.lame_duck_s,
-        metrics_port=settings.metrics_port,
-        key_file=key_file_of(service.keys),
-        memory=service.memory,
-    )
+    server = DrainingServer(http_config(service, settings), service, runtimes_of(service))
     # uvicorn leaves by SystemExit when it cannot listen, and has said why.
     with suppress(SystemExit):
         asyncio.run(server.serve_until_drained())

@@ -11,7 +11,6 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.context import Service
-from service.key_file import key_file_of
 from service.server import DrainingServer, http_config
 from service.settings import Settings
 from service.startup import build_service, runtimes_of
@@ -49,14 +48,15 @@ class Live:
         raise AssertionError("the server does not come to rest")
 
 
+DRAIN_S = 5.0
+
+
 @contextmanager
 def live_server(settings: Settings) -> Iterator[Live]:
     """Serve on a free port until the block ends."""
-    service = build_service(settings)
+    service = build_service(settings.model_copy(update={"drain_s": DRAIN_S}))
     config = http_config(service, settings.model_copy(update={"port": 0, "log_level": "error"}))
-    server = DrainingServer(
-        config, runtimes_of(service), drain_s=5, key_file=key_file_of(service.keys), memory=service.memory
-    )
+    server = DrainingServer(config, service, runtimes_of(service))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve_until_drained()), daemon=True)
     thread.start()
     try:

@@ -38,9 +38,11 @@ def urls(memory: list[MemoryUse], monkeypatch: pytest.MonkeyPatch) -> Iterator[l
     """Of the main port and the one for metrics."""
     monkeypatch.setattr("service.server.LOOK_TICKS", 1)
     guard = MemoryGuard(lambda: tuple(memory))
-    settings = Settings(port=0, metrics_port=free_port(), max_connections=MOST_CONNECTIONS, log_level="error")
-    config = http_config(make_service(settings=settings, keys=Keys([b"secret"]), memory=guard), settings)
-    server = DrainingServer(config, (), 0, metrics_port=settings.metrics_port, memory=guard)
+    settings = Settings(
+        port=0, metrics_port=free_port(), max_connections=MOST_CONNECTIONS, drain_s=0, log_level="error"
+    )
+    service = make_service(settings=settings, keys=Keys([b"secret"]), memory=guard)
+    server = DrainingServer(http_config(service, settings), service, ())
     thread = threading.Thread(target=lambda: asyncio.run(server.serve_until_drained()), daemon=True)
     thread.start()
     while not server.started or len(server.servers) < 2:
