@@ -10,10 +10,11 @@ from typing import Any
 from service.errors import NotFound, ServiceError, Unauthorized
 from service.keys import Keys
 from service.middleware import App, Receive, Scope, Send, send_error
+from service.page import FILES
 from service.request_log import note_of
 
-OPEN_PATHS = frozenset({"/livez", "/readyz"})
-"""What anyone may ask: whether the server lives and takes requests."""
+OPEN_PATHS = frozenset({"/livez", "/readyz", *FILES})
+"""What anyone may ask: whether the server lives and takes requests, and the files of the page."""
 METRICS_PATH = "/metrics"
 SCHEME = b"bearer "
 

@@ -60,7 +60,7 @@ class RequestNote:
     def _outcome(self, status: int) -> str | None:
         """How the generation ended; None where nothing was to be generated."""
         if isinstance(self.end, Finished):
-            return self.end.completions[0].finish_reason
+            return self.end.completions[0].finish_reason if self.end.completions else None
         if self.end is not None:
             return self.end.code
         return "cancelled" if status == GONE else None

@@ -197,9 +197,16 @@ class GenerateRequest(DecodingFields, PromptFields):
 
 
 class LogitsRequest(ModelField, PromptFields):
-    """What is asked for the raw logits of a prompt, which no route gives."""
+    """What a caller in process asks for the raw logits of a prompt."""
 
     all_positions: bool = Field(False, description="Of every position of the prompt, not of the last alone.")
+
+
+class NextLogitsRequest(ModelField, PromptFields):
+    """The body of `POST /logits`."""
+
+    resume: Resume | None = Field(None, description="Token ids that follow the prompt, as `/generate` takes them.")
+    top: int = Field(0, ge=0, le=100, description="How many of the likeliest tokens to name.")
 
 
 class TokenizeRequest(ModelField):
