@@ -192,7 +192,9 @@ class GenerateRequest(DecodingFields, PromptFields):
     )
     resume: Resume | None = Field(None, description="Go on after token ids that already arrived.")
     explain: bool = Field(
-        False, description="Return how each token was chosen: entropy, the number drawn, and what each stage left."
+        False,
+        description="Return how each token was chosen: entropy, the number drawn, and what each stage left. Of a beam "
+        "search, every step: which beams lived on, from which they came, and which ended.",
     )
 
 

@@ -42,8 +42,7 @@ def every_route() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("method", "path"), every_route(), ids=" ".join)
 def test_only_health_and_the_page_answer_without_a_key(client: Client, method: str, path: str) -> None:
-    is_open = path in ("/livez", "/readyz", "/") or path.startswith("/ui/")
-    expected = 200 if is_open and method == "GET" else 401
+    expected = 200 if path in ("/livez", "/readyz", "/") else 401
 
     assert expected == client.request(method, path).status
 

@@ -13,7 +13,7 @@ export function matrix(stages, candidates, chosen, onchoose) {
   const rows = candidates.map((candidate) => {
     const name = el("button", { type: "button", class: "candidate", title: `Go on with this token (id ${candidate.id})`, onclick: () => onchoose(candidate) }, visible(candidate.text));
     name.disabled = onchoose === null;
-    return el("tr", { class: candidate.id === chosen ? "chosen" : null }, el("th", { scope: "row" }, name), ...stages.map((stage) => cell(probabilityOf(stage, candidate.id))));
+    return el("tr", { class: candidate.id === chosen ? "chosen" : null, "data-id": candidate.id }, el("th", { scope: "row" }, name), ...stages.map((stage) => cell(probabilityOf(stage, candidate.id))));
   });
   return el("table", { class: "matrix" }, el("caption", { class: "unseen", text: "Probability of each candidate after each stage" }), el("thead", {}, head), el("tbody", {}, ...rows));
 }

@@ -24,13 +24,13 @@ export class TokenText {
     return this.tokens.map((token) => token.id);
   }
 
-  /** Tokens {id, text, bytes, logprob, forced}; `bytes` and `logprob` may be missing. */
+  /** Tokens {id, text, bytes, logprob, forced, hidden}; `bytes` and `logprob` may be missing. */
   append(tokens) {
     const made = document.createDocumentFragment();
     for (const token of tokens) {
-      const shown = token.bytes ? this._decoder.decode(Uint8Array.from(token.bytes), { stream: true }) : token.text;
+      const shown = token.hidden ? "" : this._decoded(token);
       const index = this.tokens.push({ ...token, shown }) - 1;
-      made.append(el("span", { class: classOf(token), role: "option", "aria-selected": "false", id: `${this.element.id}-${index}`, text: shown, "aria-label": shown.trim() === "" ? "space" : null }));
+      made.append(el("span", { class: classOf(token), role: "option", "aria-selected": "false", id: `${this.element.id}-${index}`, text: token.hidden ?? shown, "aria-label": shown.trim() === "" ? token.hidden ?? "space" : null }));
     }
     this.element.append(made);
   }
@@ -39,20 +39,34 @@ export class TokenText {
   truncate(length) {
     this.tokens.length = length;
     while (this.element.children.length > length) this.element.lastChild.remove();
+    // Of a character that has begun the first bytes are waited with again.
     this._decoder = new TextDecoder("utf-8");
+    for (const token of this.tokens) if (!token.hidden) this._decoded(token);
     this._active = -1;
   }
 
-  /** Mark what is generated and no part of the answer's text: the end, or a stop string. */
-  fade(from, label) {
-    for (let index = from; index < this.tokens.length; index += 1) {
-      const span = this.element.children[index];
-      span.classList.add("beyond");
-      if (span.textContent === "") {
-        span.textContent = label;
-        span.setAttribute("aria-label", label);
-      }
-    }
+  /** Mark a token that is generated and no part of the text: the end, a control token, or what a stop text begins with. */
+  hide(index, label) {
+    const span = this.element.children[index];
+    Object.assign(this.tokens[index], { hidden: label, shown: "" });
+    span.classList.add("beyond");
+    span.textContent = label;
+    span.setAttribute("aria-label", label);
+  }
+
+  /** More of the text that belongs to a token. */
+  extend(index, text) {
+    this.tokens[index].shown += text;
+    this.element.children[index].textContent = this.tokens[index].shown;
+  }
+
+  /** The text of the tokens from one to another. */
+  read(from, to) {
+    return this.tokens.slice(from, to).map((token) => token.shown).join("");
+  }
+
+  _decoded(token) {
+    return token.bytes ? this._decoder.decode(Uint8Array.from(token.bytes), { stream: true }) : token.text;
   }
 
   activate(index) {
@@ -97,6 +111,7 @@ export class TokenText {
 }
 
 function classOf(token) {
+  if (token.hidden) return "beyond";
   if (token.forced) return "forced";
   if (token.logprob === undefined || token.logprob === null) return "";
   const bits = -token.logprob / Math.LN2;

@@ -211,12 +211,22 @@ export class Write {
       text.truncate(0);
       text.append(choice.logprobs.map((entry) => ({ id: entry.token_id, ...entry })));
     }
+    this._complete(text, choice.text);
     let place = 0;
     for (const [index, token] of text.tokens.entries()) {
+      if (token.hidden) continue;
       if (choice.text.startsWith(token.shown, place)) place += token.shown.length;
-      else text.fade(index, index + 1);
+      else text.hide(index, visible(token.text || token.shown));
     }
-    if (choice.finish_reason === "eos") text.fade(text.tokens.length - 1, text.tokens.length);
+    if (choice.finish_reason === "eos") text.hide(text.tokens.length - 1, "end");
+  }
+
+  /** A character that was broken off by the chosen token is known when the whole text is. */
+  _complete(text, whole) {
+    const start = this._request.resume?.token_ids.length ?? 0;
+    const [before, after] = [text.read(0, start), text.read(start)];
+    const isShort = start > 0 && before.length + after.length < whole.length;
+    if (isShort && whole.startsWith(before) && whole.endsWith(after)) text.extend(start - 1, whole.slice(before.length, whole.length - after.length));
   }
 
   _failed(error) {
@@ -258,7 +268,7 @@ export class Write {
     const { seed } = this._response;
     const ids = [...text.ids.slice(0, index), candidate.id];
     text.truncate(index);
-    text.append([{ id: candidate.id, text: candidate.text, bytes: candidate.bytes, forced: true }]);
+    text.append([{ ...candidate, forced: true }]);
     const { resume, ...first } = this._request;
     // Log-probabilities would have the server go over all that is there once more, where the cache has it.
     await this._generate({ ...first, seed, resume: { token_ids: ids } }, { speculation: "off" });
