@@ -5,12 +5,14 @@ Nothing here runs an event loop of its own: Playwright's has the thread for as l
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from service.settings import Settings
+from tests.browser.driving import write
 from tests.live import Live, live_server
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
@@ -32,6 +34,7 @@ def browser() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip("no Chromium: `make chromium` brings Debian's")
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
@@ -59,19 +62,31 @@ class Visit:
         return self.page
 
 
-@pytest.fixture
-def visit(browser: Browser, live: Live) -> Iterator[Visit]:
-    """A tab of its own, with nothing kept from others."""
+@contextmanager
+def visiting(browser: Browser, url: str) -> Iterator[Visit]:
+    """A tab of its own, with nothing kept from others. Nothing may have gone wrong on it."""
     context = browser.new_context(
         viewport={"width": 1280, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
     )
     context.set_default_timeout(PATIENCE_MS)
-    visit = Visit(context.new_page(), live.url)
+    visit = Visit(context.new_page(), url)
     visit.page.on("pageerror", lambda error: visit.faults.append(str(error)))
     visit.page.on("console", lambda message: visit.faults.append(message.text) if message.type == "error" else None)
-    visit.page.on(
-        "request", lambda request: visit.faults.append(request.url) if not request.url.startswith(live.url) else None
-    )
+    visit.page.on("request", lambda each: visit.faults.append(each.url) if not each.url.startswith(url) else None)
     yield visit
     context.close()
     assert [] == visit.faults
+
+
+@pytest.fixture
+def visit(browser: Browser, live: Live) -> Iterator[Visit]:
+    with visiting(browser, live.url) as visit:
+        yield visit
+
+
+@pytest.fixture(scope="package")
+def written(browser: Browser, live: Live) -> Iterator[Page]:
+    """A page with a text, for those who look at it and leave the text as it is."""
+    with visiting(browser, live.url) as visit:
+        write(visit.open())
+        yield visit.page

@@ -12,7 +12,7 @@ from tests.browser.driving import open_token, write
 pytestmark = pytest.mark.slow
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 SERIOUS = ("serious", "critical")
-VIEWS = ("write", "beams", "sessions", "compression", "numbers")
+OTHERS = ("beams", "sessions", "compression", "numbers")
 
 
 def faults(page: Page) -> list[str]:
@@ -34,6 +34,19 @@ def test_axe_finds_no_serious_fault_in_a_text_and_a_token(visit: Visit, scheme: 
     page.click("[data-copy=curl]")
 
     assert [] == faults(page)
+
+
+def test_axe_finds_no_serious_fault_in_the_other_views(visit: Visit) -> None:
+    page = visit.open("/#beams")
+    page.click("#view-beams button")
+    page.locator(".trellis").wait_for()
+    found = {}
+    for name in OTHERS:
+        page.locator(f"#views a[href='#{name}']").click()
+        page.locator(f"#view-{name} > :nth-child(3)").wait_for()
+        found[name] = faults(page)
+
+    assert dict.fromkeys(OTHERS, []) == found
 
 
 @pytest.mark.parametrize("width", [360, 1280, 3840])

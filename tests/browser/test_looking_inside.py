@@ -50,16 +50,13 @@ def another(page: Page) -> Locator:
 
 
 @pytest.mark.parametrize("index", [0, 7])
-def test_the_bars_are_the_servers_explanation(visit: Visit, live: Live, index: int) -> None:
-    page = visit.open()
-    write(page)
-
-    open_token(page, index)
+def test_the_bars_are_the_servers_explanation(written: Page, live: Live, index: int) -> None:
+    open_token(written, index)
 
     told = explained(live, index)
-    assert len(told["stages"]) == page.locator(".matrix thead th").count() - 1
+    assert len(told["stages"]) == written.locator(".matrix thead th").count() - 1
     for number, stage in enumerate(told["stages"]):
-        assert probabilities(stage).items() <= column(page, number).items()
+        assert probabilities(stage).items() <= column(written, number).items()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +65,7 @@ def test_the_bars_are_the_servers_explanation(visit: Visit, live: Live, index: i
 def test_the_page_says_that_it_is_equal_to_the_server(visit: Visit, changes: dict[str, str]) -> None:
     page = visit.open()
     page.locator("summary", has_text="Form").click()
-    write(page, **changes)
+    write(page, **changes)  # type: ignore[arg-type]
     open_token(page, 9)
 
     page.click(".check button")
@@ -76,33 +73,28 @@ def test_the_page_says_that_it_is_equal_to_the_server(visit: Visit, changes: dic
     expect(page.locator(".check p")).to_contain_text("Equal to the server's, stage by stage")
 
 
-def test_the_number_and_where_it_fell_are_the_servers(visit: Visit, live: Live) -> None:
-    page = visit.open()
-    write(page)
-
-    open_token(page, 7)
+def test_the_number_and_where_it_fell_are_the_servers(written: Page, live: Live) -> None:
+    open_token(written, 7)
 
     told = explained(live, 7)
-    expect(page.locator(".needle")).to_have_text(f"u = {told['uniform']:.4f}")
-    assert told["token_id"] == chosen(page)
+    expect(written.locator(".needle")).to_have_text(f"u = {told['uniform']:.4f}")
+    assert told["token_id"] == chosen(written)
 
 
-def test_sliders_ask_the_server_nothing_and_show_what_it_would_say(visit: Visit, live: Live) -> None:
-    page = visit.open()
-    write(page)
-    open_token(page, 0)
+def test_sliders_ask_the_server_nothing_and_show_what_it_would_say(written: Page, live: Live) -> None:
+    open_token(written, 0)
     asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    written.on("request", lambda request: asked.append(request.url))
 
-    page.fill("#knob-temperature", "0.5")
-    page.fill("#knob-top_k", "3")
+    written.fill("#knob-temperature", "0.5")
+    written.fill("#knob-top_k", "3")
 
     told = explained(live, 0, temperature=0.5, top_k=3)
-    expect(page.locator(".said")).to_contain_text("With these settings")
+    expect(written.locator(".said")).to_contain_text("With these settings")
     (top_k,) = [number for number, stage in enumerate(told["stages"]) if stage["name"] == "top_k"]
-    shown = column(page, top_k)
+    shown = column(written, top_k)
     assert probabilities(told["stages"][top_k]).items() <= shown.items()
-    assert told["token_id"] == chosen(page)
+    assert told["token_id"] == chosen(written)
     assert [] == asked
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Visit
 from tests.browser.driving import PROMPT, REQUEST, SEED, finished, open_token, shown_texts, tokens, write
@@ -20,33 +20,23 @@ def answer_of(live: Live, **fields: Any) -> dict[str, Any]:
     return answer
 
 
-def test_the_text_is_the_servers(visit: Visit, live: Live) -> None:
-    page = visit.open()
-
-    write(page)
-
-    assert answer_of(live)["text"] == "".join(shown_texts(page))
-    assert REQUEST["max_new_tokens"] == tokens(page).count()
+def test_the_text_is_the_servers(written: Page, live: Live) -> None:
+    assert answer_of(live)["text"] == "".join(shown_texts(written))
+    assert REQUEST["max_new_tokens"] == tokens(written).count()
 
 
-def test_a_seed_is_shown_digit_for_digit(visit: Visit) -> None:
-    page = visit.open()
-
-    write(page)
-
-    expect(page.locator("#status")).to_contain_text(f"seed {SEED}")
+def test_a_seed_is_shown_digit_for_digit(written: Page) -> None:
+    expect(written.locator("#status")).to_contain_text(f"seed {SEED}")
 
 
-def test_every_field_of_the_document_has_a_control_with_its_meaning(visit: Visit, live: Live) -> None:
+def test_every_field_of_the_document_has_a_control_with_its_meaning(written: Page, live: Live) -> None:
     document = httpx.get(f"{live.url}/openapi.json").json()
     schema = document["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     elsewhere = {"prompt", "prompt_tokens", "messages", "stream", "logprobs", "explain", "resume", "seed"}
     of_beams = {"beam_width", "length_penalty"}
 
-    page = visit.open()
-
     for name in schema["properties"].keys() - elsewhere - of_beams:
-        assert schema["properties"][name]["description"] == page.locator(f"#field-{name}-note").text_content()
+        assert schema["properties"][name]["description"] == written.locator(f"#field-{name}-note").text_content()
 
 
 def test_a_value_out_of_range_is_said_beside_its_field(visit: Visit) -> None:
@@ -60,18 +50,16 @@ def test_a_value_out_of_range_is_said_beside_its_field(visit: Visit) -> None:
     expect(page.locator("#field-temperature")).to_be_focused()
 
 
-def test_the_link_brings_the_text_in_another_browser(visit: Visit, browser: Browser) -> None:
-    page = visit.open()
-    write(page)
-    page.click("[data-copy=link]")
-    link = page.evaluate("navigator.clipboard.readText()")
+def test_the_link_brings_the_text_in_another_browser(written: Page, browser: Browser) -> None:
+    written.click("[data-copy=link]")
+    link = written.evaluate("navigator.clipboard.readText()")
 
     with browser.new_context() as elsewhere:
         other = elsewhere.new_page()
         other.goto(link)
         finished(other)
 
-        assert shown_texts(page) == shown_texts(other)
+        assert shown_texts(written) == shown_texts(other)
         assert (PROMPT, SEED) == (other.input_value("#prompt"), other.input_value("#field-seed"))
 
 
@@ -104,30 +92,31 @@ def test_the_link_of_a_changed_text_brings_it_too(visit: Visit, browser: Browser
         assert "".join(shown_texts(page)) == "".join(shown_texts(other))
 
 
-@pytest.mark.parametrize("kind", ["curl", "javascript"])
-def test_the_request_as_code_holds_the_very_request(visit: Visit, kind: str) -> None:
+def test_the_request_as_code_holds_the_very_request(visit: Visit) -> None:
+    prompt = 'It\'s "so" — $HOME'
     page = visit.open()
-    write(page, 'It\'s "so" — $HOME')
+    write(page, prompt)
 
-    page.click(f"[data-copy={kind}]")
+    page.click("[data-copy=curl]")
+    curl = found(r"-d '(.*)'\n", page).replace("'\\''", "'")
+    page.click("[data-copy=javascript]")
+    javascript = json.loads(found(r'body: (".*"),', page))
 
-    code = page.locator("#snippet").text_content() or ""
-    body = (
-        re.search(r"-d '(.*)'\n", code)[1].replace("'\\''", "'")  # type: ignore[index]
-        if kind == "curl"
-        else json.loads(re.search(r'body: (".*"),', code)[1])  # type: ignore[index]
-    )
-    assert REQUEST | {"prompt": 'It\'s "so" — $HOME'} == json.loads(body)
+    assert [REQUEST | {"prompt": prompt}] * 2 == [json.loads(curl), json.loads(javascript)]
 
 
-def test_the_request_as_python_gives_the_text(visit: Visit, capsys: pytest.CaptureFixture[str]) -> None:
-    page = visit.open()
-    write(page)
-    page.click("[data-copy=python]")
+def found(pattern: str, page: Page) -> str:
+    match = re.search(pattern, page.locator("#snippet").text_content() or "")
+    assert match is not None
+    return match[1]
 
-    exec(page.locator("#snippet").text_content() or "", {})
 
-    assert "".join(shown_texts(page)) + "\n" == capsys.readouterr().out
+def test_the_request_as_python_gives_the_text(written: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    written.click("[data-copy=python]")
+
+    exec(written.locator("#snippet").text_content() or "", {})
+
+    assert "".join(shown_texts(written)) + "\n" == capsys.readouterr().out
 
 
 def test_markup_in_prompt_and_output_stays_text(visit: Visit) -> None:
@@ -180,4 +169,5 @@ def test_a_conversation_is_sent_as_messages(visit: Visit) -> None:
     with page.expect_request("**/generate") as sent:
         page.click("#go")
 
-    assert [{"role": "user", "content": "Name a fruit."}] == sent.value.post_data_json["messages"]
+    assert [{"role": "user", "content": "Name a fruit."}] == json.loads(sent.value.post_data or "")["messages"]
+    finished(page)

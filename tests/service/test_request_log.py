@@ -261,7 +261,9 @@ def test_what_machines_ask_all_the_time_is_told_at_debug_while_all_is_well(
     runtime.is_live = runtime.is_ready = False
     client.get(path)
 
-    assert ["DEBUG", "INFO" if path in ("/livez", "/readyz") else "DEBUG"] == [record.levelname for record in log.records]
+    assert ["DEBUG", "INFO" if path in ("/livez", "/readyz") else "DEBUG"] == [
+        record.levelname for record in log.records
+    ]
 
 
 def test_a_path_that_is_no_route_and_a_method_that_is_none_are_told_as_other(log: pytest.LogCaptureFixture) -> None:

@@ -52,6 +52,7 @@ export class Write {
     byId("new-seed").addEventListener("click", () => { byId("field-seed").value = ""; byId("field-seed").focus(); });
     byId("shade").addEventListener("change", (event) => byId("texts").classList.toggle("unshaded", !event.target.checked));
     for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => this._copy(button));
+    byId("reply").addEventListener("click", () => this._conversation.answer(this._response.text));
     const tabs = ["parameters", "token"];
     for (const name of tabs) {
       byId(`tab-${name}`).addEventListener("click", () => this._tab(name));
@@ -136,6 +137,7 @@ export class Write {
     const run = (this._run = new AbortController());
     Object.assign(this, { _request: request, _response: null, _shown: 0 });
     this._inspector.clear();
+    byId("side").classList.remove("on-token");
     this._begun();
     try {
       for await (const event of this._events({ ...request, ...this._session(request), ...more }, run.signal)) {
@@ -203,6 +205,7 @@ export class Write {
     byId("status").textContent = summary(response);
     byId("cache").replaceChildren(...cacheReport(response.cache));
     byId("cache").hidden = byId("take").hidden = false;
+    byId("reply").hidden = !this._request.messages || this._texts.length > 1;
   }
 
   /** The tokens as the whole answer has them, and the text without what only ended it. */
