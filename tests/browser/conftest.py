@@ -58,7 +58,7 @@ class Visit:
 
     def open(self, address: str = "/") -> Page:
         self.page.goto(address if address.startswith("http") else self.url + address)
-        self.page.locator(".group").first.wait_for()
+        self.page.locator(".group").first.wait_for(state="attached")
         return self.page
 
 

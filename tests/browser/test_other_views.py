@@ -68,11 +68,15 @@ def test_greedys_path_stands_beside_it(searched: Page, live: Live) -> None:
     assert [percent(math.exp(entry["logprob"])) for entry in entries] == shown
 
 
-def test_the_search_is_shown_as_it_stood(searched: Page) -> None:
+def test_the_search_is_shown_as_it_stood(searched: Page, live: Live) -> None:
+    first, second, *_ = httpx.post(f"{live.url}/generate", json=SEARCH | {"explain": True}).json()["beams"]
+
     searched.fill("#beam-step", "2")
 
-    expect(searched.locator(".trellis .node:visible")).to_have_count(6)
-    assert 3 <= searched.locator(".trellis .node.alive:visible").count()
+    expect(searched.locator(".trellis .node:visible")).to_have_count(len(first) + len(second))
+    parents = {beam["parent"] for beam in second if beam["ending"] is None}
+    gone = [place for place, beam in enumerate(first) if beam["ending"] is None and place not in parents]
+    expect(searched.locator(".trellis .node.gone:visible")).to_have_count(len(gone))
     searched.fill("#beam-step", "6")
 
 

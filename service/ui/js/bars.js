@@ -1,26 +1,30 @@
 // How a choice looks: candidates as bars, a column for each stage; the line on which the draw fell; entropy by temperature.
-// Knows stages as `stages.js` or the server gives them. Always: one scale for all bars, from 0 to 1.
+// Knows stages as `stages.js` or the server gives them. Always: one scale for all bars of a table, which begins at 0.
 
 import { el, figure, percent, svg, visible } from "./dom.js";
 
-const NAMES = { model: "model", bias: "bias", penalties: "penalties", mask: "mask", temperature: "temperature", top_k: "top-k", top_p: "top-p", min_p: "min-p" };
+const NAMES = { temperature: "τ", top_k: "top-k", top_p: "top-p", min_p: "min-p" };
+const SCALES = [0.05, 0.1, 0.25, 0.5, 1];
 const NARROWEST = 0.0015;
 /** Of the whole line; narrower candidates are left as its ground. */
 
 /** A table: `candidates` [{id, text}] by rows, `stages` by columns. `onchoose` is told a candidate. */
-export function matrix(stages, candidates, chosen, onchoose) {
-  const head = el("tr", {}, el("th", { scope: "col", text: "token" }), ...stages.map(stageHead));
+export function matrix(stages, settings, candidates, chosen, onchoose) {
+  const head = el("tr", {}, el("th", { scope: "col", text: "token" }), ...stages.map((stage) => stageHead(stage, settings)));
+  const most = Math.max(...stages.flatMap((stage) => candidates.map(({ id }) => probabilityOf(stage, id) ?? 0)));
+  const scale = SCALES.find((bound) => bound >= most) ?? 1;
   const rows = candidates.map((candidate) => {
     const name = el("button", { type: "button", class: "candidate", title: `Go on with this token (id ${candidate.id})`, onclick: () => onchoose(candidate) }, visible(candidate.text));
     name.disabled = onchoose === null;
-    return el("tr", { class: candidate.id === chosen ? "chosen" : null, "data-id": candidate.id }, el("th", { scope: "row" }, name), ...stages.map((stage) => cell(probabilityOf(stage, candidate.id))));
+    return el("tr", { class: candidate.id === chosen ? "chosen" : null, "data-id": candidate.id }, el("th", { scope: "row" }, name), ...stages.map((stage) => cell(probabilityOf(stage, candidate.id), scale)));
   });
   return el("table", { class: "matrix" }, el("caption", { class: "unseen", text: "Probability of each candidate after each stage" }), el("thead", {}, head), el("tbody", {}, ...rows));
 }
 
-function stageHead(stage) {
-  const dropped = stage.mass < 1 ? `${percent(stage.mass)} kept` : "";
-  return el("th", { scope: "col" }, NAMES[stage.name], el("small", { text: `${new Intl.NumberFormat("en").format(stage.candidates)} left` }), el("small", { text: dropped }));
+function stageHead(stage, settings) {
+  const dropped = stage.mass < 1 ? `${stage.mass > 0.995 ? "> 99" : Math.round(100 * stage.mass)} % kept` : "";
+  const value = settings[stage.name] === undefined ? "" : ` ${figure(settings[stage.name])}`;
+  return el("th", { scope: "col", title: stage.name.replace("_", "-") }, `${NAMES[stage.name] ?? stage.name}${value}`, el("small", { text: `${new Intl.NumberFormat("en").format(stage.candidates)} left` }), el("small", { text: dropped }));
 }
 
 export function probabilityOf(stage, id) {
@@ -28,10 +32,10 @@ export function probabilityOf(stage, id) {
   return stage.top.find((entry) => entry.id === id)?.probability ?? (stage.candidates > stage.top.length ? null : 0);
 }
 
-function cell(probability) {
+function cell(probability, scale) {
   if (probability === null) return el("td", { class: "unknown" }, el("span", { class: "unseen", text: "not told" }));
   const bar = el("span", { class: "bar" });
-  bar.style.width = `${100 * probability}%`;
+  bar.style.width = `${(100 * probability) / scale}%`;
   return el("td", { class: probability === 0 ? "out" : null }, el("span", { class: "track" }, bar), el("span", { class: "value", text: probability === 0 ? "out" : percent(probability) }));
 }
 

@@ -88,7 +88,7 @@ export class Inspector {
     const last = told.stages.at(-1);
     const candidates = this._candidates(told, [token.id, told.chosen]);
     const choose = at.chooses ? (candidate) => this._onchoose(at.index, candidate) : null;
-    this._live.replaceChildren(this._facts(told, token), matrix(told.stages, candidates, told.chosen, choose),
+    this._live.replaceChildren(this._facts(told, token), matrix(told.stages, at.settings, candidates, told.chosen, choose),
       told.uniform === null ? el("p", { class: "note", text: "At temperature 0 nothing is drawn: the likeliest is taken." }) : drawLine(last, told.uniform, told.chosen, (id) => this._text(id)));
     const isTaken = told.chosen === token.id;
     this._said.textContent = isTaken ? "With these settings this token is taken." : `With these settings ${token.forced ? "the draw takes" : "the same number takes"} “${visible(this._text(told.chosen))}”.`;
@@ -138,7 +138,7 @@ export class Inspector {
 
   _check() {
     const result = el("p", { class: "note", role: "status" });
-    const button = el("button", { type: "button", class: "quiet", text: "Check against the server's explanation", onclick: async () => {
+    const button = el("button", { type: "button", text: "Check against the server's explanation", onclick: async () => {
       result.textContent = "Asking…";
       try {
         result.textContent = difference(explainAt(this._at), await explanationOf(this._at));
@@ -158,7 +158,7 @@ export class Inspector {
     const ids = [...new Set([...told.stages.at(-1).top, ...told.stages[0].top].map((entry) => entry.id))].slice(0, LISTED + 2);
     const choose = at.chooses && !at.parameters.constraint ? (candidate) => this._onchoose(at.index, candidate) : null;
     this._panel.replaceChildren(this._head(at), el("p", { class: "note", text: `Entropy ${figure(told.entropy / Math.LN2)} bits${told.uniform === null ? "" : ` · u = ${told.uniform.toFixed(4)}`}` }),
-      matrix(told.stages, ids.map((id) => ({ ...at.texts.get(id), id, text: this._text(id) })), at.tokens[at.index].id, choose),
+      matrix(told.stages, at.settings, ids.map((id) => ({ ...at.texts.get(id), id, text: this._text(id) })), at.tokens[at.index].id, choose),
       el("p", { class: "note", text: "A constraint, penalties or a least length take part in this choice, which the server alone can follow: so there are no sliders." }));
   }
 }

@@ -59,7 +59,7 @@ class Sessions {
   _row(model, { session, depth }) {
     const query = `?model=${encodeURIComponent(model)}`;
     const path = `/sessions/${encodeURIComponent(session.id)}`;
-    const fork = el("input", { "aria-label": `Name of a fork of ${session.id}`, placeholder: "fork as …", pattern: NAME.source.slice(1, -1) });
+    const fork = el("input", { "aria-label": `Name of a fork of ${session.id}`, placeholder: "fork as …" });
     const form = el("form", { class: "fork" }, fork, el("button", { type: "submit", class: "quiet", text: "Fork", "data-name": `fork ${model} ${session.id}` }),
       el("button", { type: "button", class: "quiet", text: "Forget", "aria-label": `Forget ${session.id}`, "data-name": `forget ${model} ${session.id}`, onclick: () => this._try(async () => {
         await call(path + query, { method: "DELETE" });
