@@ -63,6 +63,15 @@ def test_the_link_brings_the_text_in_another_browser(written: Page, browser: Bro
         assert (PROMPT, SEED) == (other.input_value("#prompt"), other.input_value("#field-seed"))
 
 
+def test_a_link_touches_nobodys_session(written: Page) -> None:
+    told = written.evaluate(
+        "import('/ui/js/link.js').then(({ linkOf, readLink }) => readLink(new URL(linkOf("
+        "{ prompt: 'a', seed: '1', session_id: 'mine' }, 'f')).hash))"
+    )
+
+    assert {"request": {"prompt": "a", "seed": "1"}, "fingerprint": "f"} == told
+
+
 def test_the_link_of_a_drawn_seed_holds_it(visit: Visit, browser: Browser) -> None:
     page = visit.open()
     write(page, seed="")

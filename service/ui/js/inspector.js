@@ -13,6 +13,7 @@ const NAMED = 40;
 const LISTED = 10;
 const KEPT_ROWS = 24;
 const KNOBS = { temperature: [0, 2, 0.01], top_k: [0, 100, 1], top_p: [0.01, 1, 0.01], min_p: [0, 0.5, 0.005] };
+const CHUNK = 4;
 const CURVE = Array.from({ length: 40 }, (_, index) => (index + 1) / 20);
 
 export class Inspector {
@@ -70,12 +71,20 @@ export class Inspector {
     this._panel.replaceChildren(this._head(at), this._live, this._knobs(), this._said, this._curve, this._check());
     this._points = null;
     this._update();
-    setTimeout(() => {
+    this._plot(at);
+  }
+
+  /** The curve, a few points at a time, so that a large vocabulary holds nobody up. */
+  async _plot(at) {
+    const points = [];
+    for (let first = 0; first < CURVE.length; first += CHUNK) {
+      await new Promise((resolve) => setTimeout(resolve, 0));
       if (this._at !== at) return;
-      const bits = entropies(at.base.row, CURVE).map((nats) => nats / Math.LN2);
-      this._points = CURVE.map((temperature, index) => [temperature, bits[index]]);
-      this._update();
-    }, 0);
+      const temperatures = CURVE.slice(first, first + CHUNK);
+      points.push(...entropies(at.base.row, temperatures).map((nats, index) => [temperatures[index], nats / Math.LN2]));
+    }
+    this._points = points;
+    this._update();
   }
 
   /** Bars, line and figures anew for the settings as they are. */

@@ -6,9 +6,12 @@ import { toJson } from "./wire.js";
 
 const MARK = "#write/";
 
+const OWN = ["session_id", "deadline_ms", "use_cache"];
+/** What is this reader's own and changes no text: a link may touch nobody's sessions. */
+
 /** The address of this page with `request` in it; `fingerprint` is of the engine that answered. */
 export function linkOf(request, fingerprint) {
-  const raw = new TextEncoder().encode(JSON.stringify({ request, fingerprint }));
+  const raw = new TextEncoder().encode(JSON.stringify({ request: shared(request), fingerprint }));
   const text = btoa(Array.from(raw, (byte) => String.fromCharCode(byte)).join(""));
   return `${location.origin}${location.pathname}${MARK}${text.replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "")}`;
 }
@@ -20,10 +23,14 @@ export function readLink(hash) {
     const text = atob(hash.slice(MARK.length).replace(/-/g, "+").replace(/_/g, "/"));
     const raw = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
     const held = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw));
-    return held && typeof held.request === "object" && held.request !== null ? held : null;
+    return held && typeof held.request === "object" && held.request !== null ? { ...held, request: shared(held.request) } : null;
   } catch {
     return null;
   }
+}
+
+function shared(request) {
+  return Object.fromEntries(Object.entries(request).filter(([name]) => !OWN.includes(name)));
 }
 
 const quoted = (text) => `'${text.replace(/'/g, "'\\''")}'`;

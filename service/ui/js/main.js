@@ -14,6 +14,8 @@ const LAZY = {
   numbers: () => import("./numbers.js"),
 };
 const opened = new Map();
+let followed = "";
+/** The last link that was opened: to come back to it writes nothing anew. */
 
 async function begin() {
   const [document, info] = await Promise.all([call("/openapi.json"), call("/info")]);
@@ -35,8 +37,10 @@ async function show(context, write) {
   document.title = name === "write" ? "Tane" : `${byId(`title-${name}`).textContent} · Tane`;
   for (const [view, instance] of opened) if (view !== name) instance.leave?.();
   if (name in LAZY) await openView(name, context);
-  const held = readLink(hash);
-  if (held) await write.openLink(held);
+  const held = hash === followed ? null : readLink(hash);
+  if (!held) return;
+  followed = hash;
+  await write.openLink(held);
 }
 
 async function openView(name, context) {

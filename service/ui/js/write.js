@@ -32,8 +32,9 @@ export class Write {
   /** Take over a request from a link, and send it. */
   async openLink({ request, fingerprint }) {
     this._fill(request);
-    const { fingerprint: here } = this._info.reproducibility;
-    const note = fingerprint && fingerprint !== here ? "This link was made on another engine or model, so the text may differ." : null;
+    const { models } = this._info;
+    const { fingerprint: here } = (models.find((model) => model.name === request.model) ?? models[0]).reproducibility;
+    const note = fingerprint && !fingerprint.startsWith(here) ? "This link was made on another engine or model, so the text may differ." : null;
     await this._send(request);
     if (note) this._problem(note);
   }
