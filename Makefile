@@ -8,7 +8,7 @@ PORT ?= 8000
 BIN := $(VENV)/bin
 BUILD_INPUTS := pyproject.toml CMakeLists.txt service/__init__.py $(wildcard model/native/*.cpp model/native/*.hpp)
 
-.PHONY: help setup serve test check lint promtool cluster sanitize format clean
+.PHONY: help setup serve test check lint promtool chromium cluster sanitize format clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -65,6 +65,10 @@ $(BIN)/promtool: | $(BIN)/python
 		work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && cd "$$work" && \
 		apt-get -o APT::Sandbox::User=root download -qq prometheus && dpkg-deb --extract prometheus_*.deb . && \
 		install usr/bin/promtool $(abspath $@); fi
+
+chromium:  ## bring Chromium, which drives the page in the tests: that of this machine, or Debian's (as root)
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends chromium >/dev/null
 
 cluster: $(VENV)/.ray  ## two replicas behind Ray Serve: load, affinity and the loss of one; Ray is installed first
 	$(BIN)/python -m tests.cluster $(CLUSTER)

@@ -13,7 +13,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from service import __version__, estimate_routes, openai_routes, replay_routes, routes, session_routes
+from service import (
+    __version__,
+    estimate_routes,
+    logits_routes,
+    openai_routes,
+    page_routes,
+    replay_routes,
+    routes,
+    session_routes,
+)
 from service.context import Service
 from service.cors import CrossOrigin
 from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
@@ -24,6 +33,15 @@ from service.request_log import note_of
 from service.routes import json_response
 
 OPENAI_PREFIX = "/v1/"
+ROUTERS = (
+    routes.router,
+    session_routes.router,
+    replay_routes.router,
+    estimate_routes.router,
+    logits_routes.router,
+    openai_routes.router,
+    page_routes.router,
+)
 RETRY_STATUSES = (429, 503)
 DEFAULT_RETRY_S = 1
 NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
@@ -43,10 +61,9 @@ def create_app(service: Service) -> FastAPI:
     """An application that serves `service`; it starts and stops nothing."""
     app = Application(title="Tane", version=__version__, redirect_slashes=False, telemetry=NO_TELEMETRY)
     app.state.service = service
-    routers = (routes.router, session_routes.router, replay_routes.router, estimate_routes.router, openai_routes.router)
-    for router in routers:
+    for router in ROUTERS:
         app.include_router(router)
-    methods = _methods_by_path(route for router in routers for route in router.routes)
+    methods = _methods_by_path(route for router in ROUTERS for route in router.routes)
     app.state.methods = methods
     app.add_middleware(Guard, keys=service.keys, metrics_port=service.settings.metrics_port)
     app.add_middleware(

@@ -4,6 +4,8 @@ Knows bodies and models; knows no HTTP and no engine. Slow for long texts and fo
 Always: what is refused is refused by name, with InvalidField or NotFound.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from model.decoding.params import DecodingParameters
@@ -11,7 +13,15 @@ from service.context import Served, Service
 from service.domain import Asked, check_token_ids, read_generate, read_prompt, text_errors
 from service.errors import InvalidField
 from service.request import GenerationRequest, LogitsOf
-from service.schemas import DetokenizeRequest, GenerateRequest, LogitsRequest, TokenizeRequest, read
+from service.schemas import (
+    DetokenizeRequest,
+    GenerateRequest,
+    LogitsRequest,
+    NextLogitsRequest,
+    PromptFields,
+    TokenizeRequest,
+    read,
+)
 
 NOTHING_NEW = DecodingParameters(max_new_tokens=0, seed=0)
 
@@ -24,21 +34,45 @@ def ask_generate(value: Any, service: Service, request_id: str, key_id: str | No
     return served, read_generate(body, served.model, context_length, request_id, key_id=key_id)
 
 
+@dataclass(frozen=True, slots=True)
+class AskedLogits:
+    """A request for the logits after a context, and how many of the likeliest tokens are to be named."""
+
+    request: GenerationRequest
+    top: int
+
+
 def ask_logits(value: Any, service: Service, request_id: str) -> tuple[Served, GenerationRequest]:
     """The model whose raw logits are asked for, and the request that brings them and generates nothing."""
     body = read(LogitsRequest, value)
     served = service.named(body.model)
+    return served, _reading(body, (), "all" if body.all_positions else "last", served, request_id)
+
+
+def ask_position(value: Any, service: Service, request_id: str) -> tuple[Served, AskedLogits]:
+    """The model that a body of `/logits` asks, and what it asks for."""
+    body = read(NextLogitsRequest, value)
+    served = service.named(body.model)
+    resumed_ids = () if body.resume is None else body.resume.token_ids
+    check_token_ids("resume.token_ids", resumed_ids, served.model.tokenizer.vocabulary_size)
+    return served, AskedLogits(_reading(body, resumed_ids, "last", served, request_id), body.top)
+
+
+def _reading(
+    body: PromptFields, after: Sequence[int], of: LogitsOf, served: Served, request_id: str
+) -> GenerationRequest:
+    """A request that reads the prompt and what follows it, and generates nothing. Raises InvalidField."""
     field, prompt_ids = read_prompt(body, served.model)
+    context_ids = (*prompt_ids, *after)
     context_length = served.engine_info.context_length
-    if len(prompt_ids) > context_length:
+    if len(context_ids) > context_length:
         raise InvalidField(
-            f"the prompt has {len(prompt_ids)} tokens; the context holds {context_length}",
+            f"the prompt has {len(context_ids)} tokens; the context holds {context_length}",
             code="context_length_exceeded",
             param=field,
-            allowed={"context_length": context_length, "prompt_tokens": len(prompt_ids)},
+            allowed={"context_length": context_length, "prompt_tokens": len(context_ids)},
         )
-    of: LogitsOf = "all" if body.all_positions else "last"
-    return served, GenerationRequest(request_id, tuple(prompt_ids), NOTHING_NEW, logits=of)
+    return GenerationRequest(request_id, context_ids, NOTHING_NEW, logits=of)
 
 
 def encode(value: Any, service: Service) -> list[int]:

@@ -19,7 +19,7 @@ MakeTranscript = Callable[[GenerationRequest], Transcript]
 
 def begin_search(request: GenerationRequest, transcript: Transcript) -> Beams:
     """The search of an admitted request, before its prompt runs."""
-    return Beams(begin(request.parameters, transcript.scan()))
+    return Beams(begin(request.parameters, transcript.scan()), told=request.parameters.explain)
 
 
 def grow_beams(active: Active, choice: Choice, make_transcript: MakeTranscript, eos_token_ids: frozenset[int]) -> int:

@@ -44,7 +44,6 @@ def _with_beams(body: GenerateRequest) -> Iterator[Clash]:
         f"is above beam_width, which is {body.beam_width}",
         {"minimum": 1, "maximum": body.beam_width},
     )
-    yield body.explain, "explain", f"must be false {drawn}", {"enum": [False]}
     yield of == "sampled", "logprobs.of", f"must be model {drawn}", {"enum": ["model"]}
     yield (
         body.speculation in ("prompt_lookup", "draft"),

@@ -6,12 +6,14 @@ promise before another is taken, so that a search never holds more than was rese
 """
 
 from collections import Counter
+from collections.abc import Iterator
 
 from model.decoding.beam import Hypothesis, Search, SharedPrefix, common
 from model.decoding.choice import Choice, Constraint
 from model.decoding.history import History
 from model.decoding.params import Drawn
 from service.lease import Lease
+from service.request import BeamStep
 
 
 class Beam:
@@ -55,8 +57,11 @@ class Beam:
 class Beams:
     """A search, and the beams that are live in it: none before the prompt has run."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, *, told: bool = False) -> None:
+        """`told`: each step is noted, for who wants to see the search."""
         self.search = search
+        self.steps: list[tuple[BeamStep, ...]] = []
+        self._notes_steps = told
         self.live: list[Beam] = []
         self.shared = SharedPrefix(search.live[0])
         self._root = search.live[0]
@@ -79,6 +84,8 @@ class Beams:
     def grow(self, choice: Choice) -> None:
         """Go on as chosen: beams without a child give their pages back before any page is taken."""
         assert choice.search is not None, "a choice of beams carries its search"
+        if self._notes_steps:
+            self.steps.append(tuple(step_of(self.search, choice.search)))
         self.search = choice.search
         if self.search.stopped is not None:
             return  # the beams before this step hold the pages of everything that was computed
@@ -105,3 +112,14 @@ class Beams:
         lease.truncate(prompt_tokens + shared[best])
         self.live = []
         return lease
+
+
+def step_of(before: Search, after: Search) -> Iterator[BeamStep]:
+    """The beams of a step: those that live on, the best first, then those that ended in it and were kept."""
+    parents = {id(hypothesis): index for index, hypothesis in enumerate(before.live)}
+    live = {id(hypothesis) for hypothesis in after.live}
+    ended = [(entry.hypothesis, entry.finish_reason) for entry in after.pool if id(entry.hypothesis) not in live]
+    for hypothesis, ending in [*((each, None) for each in after.live), *ended]:
+        parent = parents.get(id(hypothesis.parent))
+        if parent is not None:
+            yield BeamStep(parent, hypothesis.last_id, hypothesis.logprob, ending)

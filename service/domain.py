@@ -97,10 +97,11 @@ def _check_lengths(body: GenerateRequest, new_tokens: int) -> None:
             param="min_new_tokens",
             allowed={"minimum": 0, "maximum": new_tokens},
         )
-    if body.explain and new_tokens * body.num_return > MAX_EXPLAINED_TOKENS:
+    several = "num_return" if body.beam_width == 1 else "beam_width"
+    told = new_tokens * (body.num_return if body.beam_width == 1 else body.beam_width)
+    if body.explain and told > MAX_EXPLAINED_TOKENS:
         raise InvalidField(
-            f"explain tells of at most {MAX_EXPLAINED_TOKENS} tokens, and max_new_tokens times num_return is "
-            f"{new_tokens * body.num_return}",
+            f"explain tells of at most {MAX_EXPLAINED_TOKENS} tokens, and max_new_tokens times {several} is {told}",
             code="invalid_combination",
             param="explain",
             allowed={"max_tokens": MAX_EXPLAINED_TOKENS},

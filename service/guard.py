@@ -10,11 +10,12 @@ from typing import Any
 from service.errors import NotFound, ServiceError, Unauthorized
 from service.keys import KnownKeys
 from service.middleware import App, Receive, Scope, Send, send_error
+from service.page import FILES
 from service.request_log import note_of
 
-OPEN_PATHS = frozenset({"/livez", "/readyz"})
-"""What anyone may ask: whether the server lives and takes requests."""
-WATCHED_PATHS = OPEN_PATHS | {"/metrics"}
+OPEN_PATHS = frozenset({"/livez", "/readyz", *FILES})
+"""What anyone may ask: whether the server lives and takes requests, and the files of the page."""
+WATCHED_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 """What the port for metrics serves: those who watch a server are answered however full the main port is."""
 SCHEME = b"bearer "
 

@@ -24,7 +24,7 @@ from service.errors import (
 
 SCHEME = "bearer"
 TOO_LATE, _ = GenerationFailed.STATUS["deadline_exceeded"]
-QUEUED = frozenset({"/generate", "/replay", "/v1/completions", "/v1/chat/completions"})
+QUEUED = frozenset({"/generate", "/logits", "/replay", "/v1/completions", "/v1/chat/completions"})
 """Paths whose requests wait and generate."""
 HOLDING_SESSIONS = frozenset({"/generate", "/v1/completions", "/v1/chat/completions", "/sessions/{session_id}/fork"})
 DELETED = "/sessions/{session_id}"

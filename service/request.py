@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from model.decoding.beam import Stopped
+from model.decoding.beam import Ending, Stopped
 from model.decoding.params import DecodingParameters, Explanation, TokenLogprob
 
 if TYPE_CHECKING:  # the client library reads events too, and needs no grammars
@@ -129,6 +129,19 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class BeamStep:
+    """One beam after one step of a search."""
+
+    parent: int
+    """Which of the live beams of the step before it continues, from 0; 0 in the first step."""
+    token_id: int
+    logprob: float
+    """The sum over its tokens."""
+    ending: Ending | None
+    """How it ended in this step; None for one that lives on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """One finished text."""
 
@@ -175,6 +188,8 @@ class Finished:
     stopped: Stopped | None = None
     """Why a beam search ended."""
     speculation: SpeculationReport = field(default_factory=SpeculationReport)
+    beams: tuple[tuple[BeamStep, ...], ...] = ()
+    """Where that is wanted: of each step of a search the beams that live on, the best first, then those that ended."""
     logits: tuple["NDArray[np.float32]", ...] = ()
     """The raw logits of the prompt's positions that were asked for, in pieces of [positions, vocabulary]."""
 

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 SAFE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 """Which ids of clients are repeated."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-WATCHED = frozenset({"/livez", "/readyz", "/metrics"})
+WATCHED = frozenset({"/livez", "/readyz", "/metrics", "/ui/{name:path}"})
 """Routes that machines ask all the time: told only at level debug when all is well."""
 OUR_FAULT = frozenset({"engine_failed", "numerical_error"})
 GONE = 499
@@ -68,7 +68,7 @@ class RequestNote:
     def outcome(self, status: int) -> str | None:
         """How the generation ended; None where nothing was to be generated."""
         if isinstance(self.end, Finished):
-            return self.end.completions[0].finish_reason
+            return self.end.completions[0].finish_reason if self.end.completions else None
         if self.end is not None:
             return self.end.code
         return "cancelled" if status == GONE else None

@@ -15,7 +15,7 @@ from service.context import Serving, Tokenizer
 from service.domain import Asked
 from service.engine_info import EngineInfo
 from service.errors import GenerationFailed
-from service.request import Completion, Delta, Failed, FailureCode, Finished, TokenRecord
+from service.request import BeamStep, Completion, Delta, Failed, FailureCode, Finished, TokenRecord
 
 _FAILURES: Mapping[FailureCode, str] = {
     "cancelled": "the request was cancelled",
@@ -73,6 +73,7 @@ class GenerateAnswer:
             "model": self._serving.model.name,
             **({"choices": completions} if several else _without_index(completions[0])),
             **({} if event.stopped is None else {"stopped": event.stopped}),
+            **({"beams": [self._beams(step) for step in event.beams]} if event.beams else {}),
             "prompt_logprobs": self._prompt(event.prompt),
             "usage": asdict(event.usage),
             "seed": self._asked.request.parameters.seed,
@@ -105,12 +106,15 @@ class GenerateAnswer:
         return [None, *(self._record(token) for token in tokens)]
 
     def _tokens(self, tokens: Sequence[TokenRecord]) -> dict[str, Any]:
-        explained = self._asked.request.parameters.explain
+        explained = self._asked.request.parameters.explain and not self._asked.request.searches
         return {
             "token_ids": [token.token_id for token in tokens],
             "logprobs": [self._record(token) for token in tokens] if self._with_logprobs else None,
             **({"explain": [self._explained(token) for token in tokens]} if explained else {}),
         }
+
+    def _beams(self, step: Sequence[BeamStep]) -> list[dict[str, Any]]:
+        return [asdict(beam) | {"text": self._tokenizer.token_text(beam.token_id)} for beam in step]
 
     def _explained(self, token: TokenRecord) -> dict[str, Any] | None:
         explanation = token.explanation

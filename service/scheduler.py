@@ -389,8 +389,10 @@ class Scheduler:
         usage, cache, timings = active.usage(), active.cache_report(), active.timings(now)
         prompt, speculation = tuple(active.prompt_records), active.speculation_report()
         stopped = active.beams.search.stopped if active.beams is not None else None
+        beams = tuple(active.beams.steps) if active.beams is not None else ()
+        logits = tuple(active.logits)
         self._events.append(
-            Finished(active.id, completions, usage, cache, timings, prompt, stopped, speculation, tuple(active.logits))
+            Finished(active.id, completions, usage, cache, timings, prompt, stopped, speculation, beams, logits)
         )
 
     def _fail_all(self, actives: Iterable[Active], code: FailureCode, now: float) -> None:

@@ -192,14 +192,23 @@ class GenerateRequest(DecodingFields, PromptFields):
     )
     resume: Resume | None = Field(None, description="Go on after token ids that already arrived.")
     explain: bool = Field(
-        False, description="Return how each token was chosen: entropy, the number drawn, and what each stage left."
+        False,
+        description="Return how each token was chosen: entropy, the number drawn, and what each stage left. Of a beam "
+        "search, every step: which beams lived on, from which they came, and which ended.",
     )
 
 
 class LogitsRequest(ModelField, PromptFields):
-    """What is asked for the raw logits of a prompt, which no route gives."""
+    """What a caller in process asks for the raw logits of a prompt."""
 
     all_positions: bool = Field(False, description="Of every position of the prompt, not of the last alone.")
+
+
+class NextLogitsRequest(ModelField, PromptFields):
+    """The body of `POST /logits`."""
+
+    resume: Resume | None = Field(None, description="Token ids that follow the prompt, as `/generate` takes them.")
+    top: int = Field(0, ge=0, le=100, description="How many of the likeliest tokens to name.")
 
 
 class TokenizeRequest(ModelField):

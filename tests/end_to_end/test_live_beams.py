@@ -128,3 +128,68 @@ def test_counters_grow_by_what_is_returned(client: TaneClient, live: Live) -> No
 
     live.wait_until_idle()
     assert live.samples()["tane_generated_tokens_total"] - before == answer.usage.generated_tokens
+
+
+def traced(steps: list[list[dict[str, Any]]], last: int, index: int) -> list[int]:
+    """The ids of a beam, from its place in a step back to the prompt."""
+    ids = []
+    for step in reversed(steps[: last + 1]):
+        ids.append(step[index]["token_id"])
+        index = step[index]["parent"]
+    return ids[::-1]
+
+
+def told_beams(client: TaneClient, **fields: Any) -> tuple[Response, list[list[dict[str, Any]]]]:
+    answer = client.generate(prompt=TEXT, beam_width=4, num_return=3, max_new_tokens=12, explain=True, **fields)
+    return answer, answer.raw["beams"]
+
+
+def test_a_search_that_is_explained_tells_each_step(client: TaneClient) -> None:
+    _, steps = told_beams(client, ignore_eos=True)
+
+    assert 12 == len(steps)
+    assert [{None}] * 12 == [{beam["ending"] for beam in step} for step in steps]
+    assert [4] * 12 == [len(step) for step in steps]
+    assert {0} == {beam["parent"] for beam in steps[0]}
+
+
+def test_the_texts_of_a_search_are_traced_through_its_steps(client: TaneClient) -> None:
+    answer, steps = told_beams(client)
+
+    last = {tuple(traced(steps, at, place)): beam for at, step in enumerate(steps) for place, beam in enumerate(step)}
+    for each in answer.completions:
+        assert each.logprob == last[each.token_ids]["logprob"]
+
+
+def test_beams_rank_by_their_sums(client: TaneClient) -> None:
+    _, steps = told_beams(client, ignore_eos=True)
+
+    for step in steps:
+        sums = [beam["logprob"] for beam in step]
+        assert sorted(sums, reverse=True) == sums
+
+
+def test_telling_the_steps_changes_no_bit(client: TaneClient) -> None:
+    told, _ = told_beams(client)
+    untold = client.generate(prompt=TEXT, beam_width=4, num_return=3, max_new_tokens=12)
+
+    assert untold.completions == told.completions
+    assert "beams" not in untold.raw
+
+
+def test_beams_that_ended_are_told_in_the_step_they_ended_in(client: TaneClient) -> None:
+    answer, steps = told_beams(client, logit_bias={"2": 12.0})
+
+    ended = [
+        tuple(traced(steps, at, place)) for at, step in enumerate(steps) for place, b in enumerate(step) if b["ending"]
+    ]
+    texts = [each.token_ids for each in answer.completions if each.finish_reason == "eos"]
+    assert texts
+    assert set(texts) <= set(ended)
+
+
+def test_more_beams_than_may_be_explained_are_refused(client: TaneClient) -> None:
+    with pytest.raises(TaneError) as refused:
+        client.generate(prompt=TEXT, beam_width=16, max_new_tokens=300, explain=True)
+
+    assert ("explain", {"max_tokens": 4096}) == (refused.value.param, refused.value.allowed)

@@ -19,7 +19,6 @@ BEAMS: dict[str, Any] = {**BASE, "beam_width": 3}
         ({"top_p": 0.9}, "top_p"),
         ({"min_p": 0.1}, "min_p"),
         ({"num_return": 4}, "num_return"),
-        ({"explain": True}, "explain"),
         ({"logprobs": {"of": "sampled"}}, "logprobs.of"),
         ({"speculation": "prompt_lookup"}, "speculation"),
         ({"speculation": "draft"}, "speculation"),
@@ -37,7 +36,6 @@ def test_a_field_that_beams_would_ignore_is_refused_by_name(fields: dict[str, An
     [
         ({"temperature": 0.7}, "temperature must be 0 or 1 with beam_width above 1: a beam search draws nothing"),
         ({"top_k": 5}, "top_k must be 0 with beam_width above 1: a beam search draws nothing"),
-        ({"explain": True}, "explain must be false with beam_width above 1: a beam search draws nothing"),
         ({"speculation": "draft"}, "speculation draft is not available with beam_width above 1"),
     ],
 )

@@ -41,8 +41,8 @@ def every_route() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("method", "path"), every_route(), ids=" ".join)
-def test_only_health_answers_without_a_key(client: Client, method: str, path: str) -> None:
-    expected = 200 if path in ("/livez", "/readyz") else 401
+def test_only_health_and_the_page_answer_without_a_key(client: Client, method: str, path: str) -> None:
+    expected = 200 if path in ("/livez", "/readyz", "/") else 401
 
     assert expected == client.request(method, path).status
 
@@ -60,7 +60,21 @@ def test_every_route_of_the_application_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/nowhere", "/livez/", "/livez/x", "//livez", "/LIVEZ", "/v1/nowhere", "/sessions/"]
+    "path",
+    [
+        "/ui",
+        "/ui/",
+        "/ui/nothing.js",
+        "/ui/../info",
+        "//",
+        "/nowhere",
+        "/livez/",
+        "/livez/x",
+        "//livez",
+        "/LIVEZ",
+        "/v1/nowhere",
+        "/sessions/",
+    ],
 )
 def test_what_is_no_route_is_closed_too(client: Client, path: str) -> None:
     assert 401 == client.get(path).status

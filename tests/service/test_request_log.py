@@ -253,7 +253,7 @@ def test_neither_prompt_nor_text_nor_path_is_told(
     assert [] == [line for line in lines if CANARY in line]
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics", "/ui/js/main.js"])
 def test_what_machines_ask_all_the_time_is_told_at_debug_while_all_is_well(
     path: str, log: pytest.LogCaptureFixture
 ) -> None:
@@ -263,7 +263,9 @@ def test_what_machines_ask_all_the_time_is_told_at_debug_while_all_is_well(
     runtime.is_live = runtime.is_ready = False
     client.get(path)
 
-    assert ["DEBUG", "DEBUG" if path == "/metrics" else "INFO"] == [record.levelname for record in log.records]
+    assert ["DEBUG", "INFO" if path in ("/livez", "/readyz") else "DEBUG"] == [
+        record.levelname for record in log.records
+    ]
 
 
 def test_a_path_that_is_no_route_and_a_method_that_is_none_are_told_as_other(log: pytest.LogCaptureFixture) -> None:

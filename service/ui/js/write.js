@@ -1,0 +1,345 @@
+// The first view: a request is written, its text arrives, and each token of it can be opened and replaced.
+// Knows the form, the text and the inspector. Always: what is sent is what the link holds; a text that is continued with
+// another token keeps its seed, so that the numbers drawn after it are those of its places.
+
+import { ApiError, call, stream } from "./api.js";
+import { cacheReport } from "./cache.js";
+import { Conversation } from "./conversation.js";
+import { byId, el, figure, visible } from "./dom.js";
+import { ParameterForm } from "./form.js";
+import { Inspector } from "./inspector.js";
+import { curl, javascript, linkOf, python } from "./link.js";
+import { TokenText } from "./text.js";
+import { isSeed } from "./wire.js";
+
+const BUSY_TRIES = 20;
+const SESSION = "tane.session";
+const SNIPPETS = { curl, python, javascript };
+
+export class Write {
+  constructor(document, info) {
+    this._info = info;
+    this._form = new ParameterForm(document, info.model.defaults ?? {}, info.models.map((model) => model.name));
+    byId("panel-parameters").append(this._form.element);
+    this._conversation = new Conversation(byId("as-messages"));
+    this._inspector = new Inspector(byId("panel-token"), (index, candidate) => this._choose(index, candidate), (index) => this._open(this._shown, index));
+    this._texts = [];
+    this._versions = [];
+    this._run = null;
+    this._listen();
+  }
+
+  /** Take over a request from a link, and send it. */
+  async openLink({ request, fingerprint }) {
+    this._fill(request);
+    const { models } = this._info;
+    const { fingerprint: here } = (models.find((model) => model.name === request.model) ?? models[0]).reproducibility;
+    const note = fingerprint && !fingerprint.startsWith(here) ? "This link was made on another engine or model, so the text may differ." : null;
+    await this._send(request);
+    if (note) this._problem(note);
+  }
+
+  _listen() {
+    const form = byId("compose");
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this._submit();
+    });
+    form.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+    });
+    for (const radio of form.elements.mode) radio.addEventListener("change", () => this._mode(radio.value));
+    byId("stop").addEventListener("click", () => this._run?.abort());
+    byId("new-seed").addEventListener("click", () => { byId("field-seed").value = ""; byId("field-seed").focus(); });
+    byId("shade").addEventListener("change", (event) => byId("texts").classList.toggle("unshaded", !event.target.checked));
+    for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => this._copy(button));
+    byId("reply").addEventListener("click", () => this._conversation.answer(this._response.text));
+    const tabs = ["parameters", "token"];
+    for (const name of tabs) {
+      byId(`tab-${name}`).addEventListener("click", () => this._tab(name));
+      byId(`tab-${name}`).addEventListener("keydown", (event) => {
+        if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+        const other = tabs.find((each) => each !== name);
+        this._tab(other);
+        byId(`tab-${other}`).focus();
+      });
+    }
+  }
+
+  _mode(mode) {
+    byId("as-prompt").hidden = mode !== "prompt";
+    byId("as-messages").hidden = mode !== "messages";
+  }
+
+  _tab(name) {
+    for (const each of ["parameters", "token"]) {
+      byId(`tab-${each}`).setAttribute("aria-selected", String(each === name));
+      byId(`tab-${each}`).tabIndex = each === name ? 0 : -1;
+      byId(`panel-${each}`).hidden = each !== name;
+    }
+    byId("side").classList.toggle("on-token", name === "token");
+  }
+
+  _fill({ prompt, messages, seed, ...rest }) {
+    const mode = messages ? "messages" : "prompt";
+    byId("compose").elements.mode.value = mode;
+    this._mode(mode);
+    if (messages) this._conversation.fill(messages);
+    else byId("prompt").value = prompt ?? "";
+    byId("field-seed").value = seed ?? "";
+    this._form.fill(rest);
+  }
+
+  /** The request as it stands in the form. Throws RangeError. */
+  _asked() {
+    const request = byId("compose").elements.mode.value === "prompt" ? { prompt: byId("prompt").value } : { messages: this._conversation.messages };
+    if (!request.prompt && !request.messages?.length) throw new RangeError("Write something for the model to continue.");
+    Object.assign(request, this._form.values());
+    const seed = byId("field-seed").value.trim();
+    if (seed !== "" && !isSeed(seed)) throw new RangeError("The seed must be a whole number from 0 to 9223372036854775807.");
+    return seed === "" ? request : { ...request, seed };
+  }
+
+  _submit() {
+    try {
+      this._send(this._asked());
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      this._problem(error.message);
+    }
+  }
+
+  /** Begin anew with this request. */
+  async _send(request) {
+    const count = request.num_return ?? 1;
+    this._texts = Array.from({ length: count }, (_, index) => {
+      const text = new TokenText(count === 1 ? "Generated text. Arrow keys move between tokens, Enter opens one." : `Text ${index + 1}`, (token) => this._open(index, token));
+      text.element.id = `text-${index}`;
+      return text;
+    });
+    byId("texts").replaceChildren(...this._texts.map((text) => text.element));
+    this._versions = [];
+    this._showVersions();
+    await this._generate(request, request.resume ? await this._resumed(request) : { logprobs: { top: 0 } });
+    this._keepVersion("as drawn");
+  }
+
+  /** Where a link goes on after given tokens, those are shown first; the whole answer names each of them. */
+  async _resumed(request) {
+    const { token_ids } = request.resume;
+    const { text } = await call("/detokenize", { body: { token_ids, model: request.model } });
+    this._texts[0].append([{ id: token_ids.at(-1), text }]);
+    return { logprobs: { top: 0 } };
+  }
+
+  /** Send `request` and show what comes, after what the texts hold. `more` is asked for beside it. */
+  async _generate(request, more) {
+    this._run?.abort();
+    const run = (this._run = new AbortController());
+    Object.assign(this, { _request: request, _response: null, _shown: 0 });
+    this._inspector.clear();
+    byId("side").classList.remove("on-token");
+    this._begun();
+    try {
+      for await (const event of this._events({ ...request, ...this._session(request), ...more }, run.signal)) {
+        if (run !== this._run) return;
+        if (event.usage) this._finished(event);
+        else this._buffer(event);
+      }
+    } catch (error) {
+      if (run === this._run) this._failed(error);
+    } finally {
+      if (run === this._run) this._ended();
+    }
+  }
+
+  /** The events of the request; one more try where the session's last turn has not quite ended. */
+  async *_events(body, signal) {
+    for (let tries = 0; ; tries += 1) {
+      try {
+        yield* stream("/generate", body, signal);
+        return;
+      } catch (error) {
+        if (error.code !== "session_busy" || tries === BUSY_TRIES || signal.aborted) throw error;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    }
+  }
+
+  /** A session of this tab's own, so that an edit computes only what changed. It changes no text. */
+  _session(request) {
+    if (request.session_id || request.use_cache === false) return {};
+    let name = sessionStorage.getItem(SESSION);
+    if (!name) sessionStorage.setItem(SESSION, (name = `page-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`));
+    return { session_id: name };
+  }
+
+  _buffer({ index, text, token_ids, logprobs }) {
+    const last = token_ids.length - 1;
+    const tokens = token_ids.map((id, place) => ({ id, text: place === last ? text : "", bytes: logprobs?.[place].bytes, logprob: logprobs?.[place].logprob }));
+    this._waiting.push([index, tokens]);
+    this._frame ||= requestAnimationFrame(() => this._flush());
+  }
+
+  /** Put what came since the last frame into the page, all at once. */
+  _flush() {
+    cancelAnimationFrame(this._frame);
+    this._frame = 0;
+    for (const [index, tokens] of this._waiting.splice(0)) this._texts[index].append(tokens);
+    byId("status").textContent = "Writing…";
+  }
+
+  _begun() {
+    this._waiting = [];
+    this._problem(null);
+    byId("go").textContent = "Write anew";
+    byId("stop").hidden = false;
+    byId("take").hidden = byId("cache").hidden = byId("snippet").hidden = true;
+    byId("texts").setAttribute("aria-busy", "true");
+    byId("status").textContent = "Waiting for the first token…";
+  }
+
+  _finished(response) {
+    this._flush();
+    this._response = response;
+    for (const [index, choice] of (response.choices ?? [response]).entries()) this._settle(this._texts[index], choice);
+    byId("status").textContent = summary(response);
+    byId("cache").replaceChildren(...cacheReport(response.cache));
+    byId("cache").hidden = byId("take").hidden = false;
+    byId("reply").hidden = !this._request.messages || this._texts.length > 1;
+  }
+
+  /** The tokens as the whole answer has them, and the text without what only ended it. */
+  _settle(text, choice) {
+    if (text.tokens.length !== choice.token_ids.length && choice.logprobs) {
+      text.truncate(0);
+      text.append(choice.logprobs.map((entry) => ({ id: entry.token_id, ...entry })));
+    }
+    this._complete(text, choice.text);
+    let place = 0;
+    for (const [index, token] of text.tokens.entries()) {
+      if (token.hidden) continue;
+      if (choice.text.startsWith(token.shown, place)) place += token.shown.length;
+      else text.hide(index, visible(token.text || token.shown));
+    }
+    if (choice.finish_reason === "eos") text.hide(text.tokens.length - 1, "end");
+  }
+
+  /** A character that was broken off by the chosen token is known when the whole text is. */
+  _complete(text, whole) {
+    const start = this._request.resume?.token_ids.length ?? 0;
+    const [before, after] = [text.read(0, start), text.read(start)];
+    const isShort = start > 0 && before.length + after.length < whole.length;
+    if (isShort && whole.startsWith(before) && whole.endsWith(after)) text.extend(start - 1, whole.slice(before.length, whole.length - after.length));
+  }
+
+  _failed(error) {
+    this._flush();
+    if (error.name === "AbortError") byId("status").textContent = "Stopped.";
+    else {
+      byId("status").textContent = "";
+      const isHere = error instanceof ApiError && this._form.blame(error.param, error.message);
+      this._problem(isHere ? `${error.message}, as is marked beside it.` : error.message);
+    }
+  }
+
+  _ended() {
+    this._run = null;
+    byId("go").textContent = "Write";
+    byId("stop").hidden = true;
+    byId("texts").removeAttribute("aria-busy");
+  }
+
+  _problem(message) {
+    byId("problem").hidden = message === null;
+    byId("problem").textContent = message ?? "";
+  }
+
+  /** Look inside a token of one of the texts. */
+  _open(sample, index) {
+    const text = this._texts[sample];
+    if (this._response === null || !text?.tokens[index]) return;
+    this._shown = sample;
+    for (const other of this._texts) if (other !== text) other.activate(-1);
+    text.activate(index);
+    this._tab("token");
+    this._inspector.show({ request: this._request, parameters: this._response.parameters, tokens: text.tokens, index, sample, chooses: this._texts.length === 1 });
+  }
+
+  /** Go on from another token at this place. */
+  async _choose(index, candidate) {
+    const [text] = this._texts;
+    const { seed } = this._response;
+    const ids = [...text.ids.slice(0, index), candidate.id];
+    text.truncate(index);
+    text.append([{ ...candidate, forced: true }]);
+    const { resume, ...first } = this._request;
+    // Log-probabilities would have the server go over all that is there once more, where the cache has it.
+    await this._generate({ ...first, seed, resume: { token_ids: ids } }, { speculation: "off" });
+    this._keepVersion(`${visible(candidate.text)} at ${index + 1}`);
+    text.activate(index);
+    text.element.focus();
+  }
+
+  _keepVersion(label) {
+    if (this._response === null || this._texts.length > 1) return;
+    this._versions.push({ label, tokens: [...this._texts[0].tokens], request: this._request, response: this._response });
+    this._showVersions();
+  }
+
+  /** The texts that were had from this prompt, to go back to. */
+  _showVersions() {
+    const list = byId("branches");
+    list.hidden = this._versions.length < 2;
+    list.replaceChildren(...this._versions.map((version, index) => el("button", {
+      type: "button", class: "branch", "aria-pressed": String(version.response === this._response), onclick: () => this._restore(index), text: version.label,
+    })));
+  }
+
+  _restore(index) {
+    const { tokens, request, response } = this._versions[index];
+    Object.assign(this, { _request: request });
+    this._texts[0].truncate(0);
+    this._texts[0].append(tokens);
+    this._inspector.clear();
+    this._finished(response);
+    this._showVersions();
+  }
+
+  /** The request that brings this very text: with its seed, which may have been drawn. */
+  _repeatable() {
+    return { ...this._request, seed: this._response.seed };
+  }
+
+  async _copy(button) {
+    const kind = button.dataset.copy;
+    const needsKey = sessionStorage.getItem("tane.key") !== null;
+    const made = kind === "text" ? this._texts.map((_, index) => (this._response.choices ?? [this._response])[index].text).join("\n\n")
+      : kind === "link" ? linkOf(this._repeatable(), this._response.reproducibility.fingerprint)
+      : SNIPPETS[kind](this._repeatable(), needsKey);
+    const snippet = byId("snippet");
+    if (kind !== "text") {
+      snippet.textContent = made;
+      snippet.hidden = false;
+    }
+    const before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(made);
+      button.textContent = "Copied";
+    } catch {
+      snippet.textContent = made;
+      snippet.hidden = false;
+      snippet.focus();
+    }
+    setTimeout(() => { button.textContent = before; }, 1200);
+  }
+}
+
+const ENDS = { eos: "the model ended it", stop: "a stop text was met", length: "as long as it may be", deadline: "the time was over" };
+
+function summary({ choices, finish_reason, usage, timings, seed }) {
+  const end = ENDS[finish_reason ?? choices?.[0].finish_reason] ?? "";
+  const rate = timings.tokens_per_second === null ? "" : ` · ${figure(timings.tokens_per_second)} tokens/s`;
+  const first = ` · prompt in ${figure(1000 * (timings.queue_s + timings.prefill_s))} ms`;
+  return `${usage.generated_tokens} tokens${rate}${first} · seed ${seed} · ${end}`;
+}

@@ -1,0 +1,47 @@
+"""What a person does on the page, as functions."""
+
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+PROMPT = "The seed decides"
+SEED = "9223372036854775807"
+PARAMETERS = {"max_new_tokens": "24", "temperature": "1.7", "top_k": "40", "top_p": "0.98", "min_p": "0.01"}
+NUMBERS = {name: float(value) if "." in value else int(value) for name, value in PARAMETERS.items()}
+REQUEST: dict[str, Any] = {"prompt": PROMPT, "seed": int(SEED), "ignore_eos": True, **NUMBERS}
+"""What `write` asks for, as the server is sent it."""
+
+
+def write(page: Page, prompt: str = PROMPT, *, seed: str = SEED, ends: bool = False, **parameters: str) -> None:
+    """Fill in the form, send it and wait for the end."""
+    page.fill("#prompt", prompt)
+    page.fill("#field-seed", seed)
+    for name, value in (PARAMETERS | parameters).items():
+        page.fill(f"#field-{name}", value)
+    page.select_option("#field-ignore_eos", "false" if ends else "true")
+    page.click("#go")
+    finished(page)
+
+
+def finished(page: Page) -> None:
+    expect(page.locator("#take")).to_be_visible()
+
+
+def tokens(page: Page) -> Locator:
+    return page.locator("#text-0 > span")
+
+
+def open_token(page: Page, index: int) -> None:
+    """Look inside a token, by the keyboard: some are of no width."""
+    page.locator("#text-0").focus()
+    page.keyboard.press("Home")
+    for _ in range(index):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator(".token-head .note")).to_contain_text(f"token {index + 1} of")
+    page.locator(".matrix").wait_for()
+
+
+def shown_texts(page: Page) -> list[str]:
+    """What stands in the page for each token that is part of the text."""
+    return page.locator("#text-0 > span:not(.beyond)").all_text_contents()

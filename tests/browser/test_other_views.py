@@ -1,0 +1,167 @@
+"""Beams, sessions, compression and numbers, each beside what the server says itself."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from service.settings import Settings
+from tests.browser.conftest import Visit, visiting
+from tests.live import Live, live_server
+from tests.tiny_model import TinyShape, write_tiny_gguf
+
+pytestmark = pytest.mark.slow
+SEARCH: dict[str, Any] = {"prompt": "The capital of France is", "beam_width": 3, "num_return": 3, "max_new_tokens": 6}
+
+
+def viewed(visit: Visit, name: str) -> Page:
+    visit.open(f"/#{name}")
+    expect(visit.page.locator(f"#view-{name}")).to_be_visible()
+    return visit.page
+
+
+def percent(probability: float) -> str:
+    if probability >= 0.9995:
+        return "100 %"
+    return "< 0.1 %" if probability < 0.0005 else f"{100 * probability:.1f} %"
+
+
+@pytest.fixture(scope="module")
+def searched(browser: Browser, live: Live) -> Iterator[Page]:
+    """A page on which a search was made and has grown to its end."""
+    with visiting(browser, live.url) as visit:
+        visit.page.emulate_media(reduced_motion="reduce")
+        page = viewed(visit, "beams")
+        page.fill("#beam-beam_width", "3")
+        page.fill("#beam-max_new_tokens", "6")
+        page.click("#view-beams button")
+        expect(page.locator("#view-beams output")).to_have_text("6 of 6")
+        yield page
+
+
+def test_the_tree_has_the_servers_beams_with_their_probabilities(searched: Page, live: Live) -> None:
+    answer = httpx.post(f"{live.url}/generate", json=SEARCH | {"explain": True}).json()
+    expected, before = [], [{"logprob": 0.0}]
+    for step in answer["beams"]:
+        expected += [percent(math.exp(beam["logprob"] - before[beam["parent"]]["logprob"])) for beam in step]
+        before = step
+
+    assert expected == searched.locator(".trellis .node .share").all_text_contents()
+
+
+def test_the_winner_is_marked(searched: Page, live: Live) -> None:
+    answer = httpx.post(f"{live.url}/generate", json=SEARCH).json()["choices"][0]
+
+    expect(searched.locator(".trellis .node.won")).to_have_count(len(answer["token_ids"]))
+    expect(searched.locator("tr.won .words")).to_have_text(answer["text"], use_inner_text=True)
+
+
+def test_greedys_path_stands_beside_it(searched: Page, live: Live) -> None:
+    body = {"prompt": SEARCH["prompt"], "max_new_tokens": 6, "temperature": 0, "logprobs": {}}
+    entries = httpx.post(f"{live.url}/generate", json=body).json()["logprobs"]
+
+    shown = searched.locator(".trellis .greedy .share").all_text_contents()
+    assert [percent(math.exp(entry["logprob"])) for entry in entries] == shown
+
+
+def test_the_search_is_shown_as_it_stood(searched: Page, live: Live) -> None:
+    first, second, *_ = httpx.post(f"{live.url}/generate", json=SEARCH | {"explain": True}).json()["beams"]
+
+    searched.fill("#beam-step", "2")
+
+    expect(searched.locator(".trellis .node:visible")).to_have_count(len(first) + len(second))
+    parents = {beam["parent"] for beam in second if beam["ending"] is None}
+    gone = [place for place, beam in enumerate(first) if beam["ending"] is None and place not in parents]
+    expect(searched.locator(".trellis .node.gone:visible")).to_have_count(len(gone))
+    searched.fill("#beam-step", "6")
+
+
+def test_sessions_are_listed_forked_and_forgotten(visit: Visit, live: Live) -> None:
+    httpx.post(f"{live.url}/generate", json={"prompt": "a tale", "max_new_tokens": 4, "session_id": "tale"})
+    page = viewed(visit, "sessions")
+    row = page.locator("tr", has=page.get_by_text("tale", exact=True))
+    told = httpx.get(f"{live.url}/sessions/tale").json()
+    expect(row.locator("td").first).to_have_text(str(told["tokens"]))
+
+    page.get_by_label("Name of a fork of tale").fill("other-end")
+    page.keyboard.press("Enter")
+
+    expect(page.locator(".twig", has_text="other-end")).to_be_visible()
+    assert "tale" == httpx.get(f"{live.url}/sessions/other-end").json()["parent"]
+    page.get_by_label("Forget other-end").click()
+    expect(page.locator(".twig", has_text="other-end")).to_have_count(0)
+    assert 404 == httpx.get(f"{live.url}/sessions/other-end").status_code
+    httpx.delete(f"{live.url}/sessions/tale")
+
+
+def test_numbers_are_those_of_the_metrics(visit: Visit, live: Live) -> None:
+    page = viewed(visit, "numbers")
+    live.wait_until_idle()
+
+    written = live.samples()["tane_generated_tokens_total"]
+    expect(page.locator(".card", has_text="Answered")).to_contain_text(f"{written:,.0f} tokens were written")
+
+
+@pytest.fixture(scope="module")
+def two_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp("models")
+    first = write_tiny_gguf(folder / "first.gguf", shape=TinyShape(context=512), format="Q8_0")
+    second = write_tiny_gguf(folder / "second.gguf", shape=TinyShape(context=512), format="Q4_1", seed=1)
+    given = {"model": str(first), "variant": [f"small={second}"], "kv_cache_bytes": 4 << 20}
+    with live_server(Settings.load({}, given)) as server:
+        yield server
+
+
+def test_two_models_answer_side_by_side_with_the_first_difference_marked(browser: Browser, two_models: Live) -> None:
+    with visiting(browser, two_models.url) as visit:
+        page = viewed(visit, "compression")
+        names = page.locator("#view-compression tbody th").all_text_contents()
+
+        page.click("#view-compression button[type=submit]")
+
+        expect(page.locator(".pair article")).to_have_count(2)
+        body = {"prompt": page.input_value("#variant-prompt"), "temperature": 0, "max_new_tokens": 64}
+        texts = [httpx.post(f"{two_models.url}/generate", json=body | {"model": name}).json()["text"] for name in names]
+        assert texts == page.locator(".pair p.prose").all_text_contents()
+        expect(page.locator(".pair mark")).to_have_count(2)
+
+
+def test_the_study_prunes_as_its_definitions_say(visit: Visit) -> None:
+    """Against numpy, on the page's own artificial row."""
+    page = viewed(visit, "compression")
+    made = page.evaluate(
+        "import('/ui/js/pruning.js').then(({ trial, byMagnitude, bySaliency, bySurgery, deviation }) => {"
+        " const row = trial(4, 0.7); return { weights: [...row.weights], inputs: row.inputs.map((each) => [...each]),"
+        " moved: [byMagnitude, bySaliency, bySurgery].map((way) => deviation(row, way(row, 24))) } })"
+    )
+
+    expected = [deviation(made, pruned) for pruned in pruned_rows(made, 24)]
+    np.testing.assert_allclose(made["moved"], expected, rtol=1e-6)
+
+
+def pruned_rows(made: dict[str, Any], count: int) -> list[Any]:
+    """By magnitude, by saliency alone, and by taking at each turn the least saliency and solving for the rest."""
+    weights, inputs = np.array(made["weights"]), np.array(made["inputs"])
+    hessian = 2 * inputs.T @ inputs / len(inputs)
+    hessian += 0.01 * np.diag(hessian).mean() * np.eye(len(weights))
+    magnitude, saliency = weights.copy(), weights.copy()
+    magnitude[np.argsort(np.abs(weights))[:count]] = 0
+    saliency[np.argsort(weights**2 / np.diag(np.linalg.inv(hessian)))[:count]] = 0
+    surgery, left = weights.copy(), list(range(len(weights)))
+    for _ in range(count):
+        prices = surgery[left] ** 2 / np.diag(np.linalg.inv(hessian[np.ix_(left, left)]))
+        left.pop(int(np.argmin(prices)))
+        gone = [index for index in range(len(weights)) if index not in left]
+        surgery = np.zeros_like(weights)
+        moved = np.linalg.solve(hessian[np.ix_(left, left)], hessian[np.ix_(left, gone)] @ weights[gone])
+        surgery[left] = weights[left] + moved
+    return [magnitude, saliency, surgery]
+
+
+def deviation(made: dict[str, Any], pruned: Any) -> float:
+    weights, inputs = np.array(made["weights"]), np.array(made["inputs"])
+    return float(np.linalg.norm(inputs @ (pruned - weights)) / np.linalg.norm(inputs @ weights))
