@@ -21,8 +21,8 @@ from tests.faults.process import Server, serving_process
 from tests.hostile.canary import singing
 from tests.hostile.wire import post
 
-PLACES = 8
-"""Requests that the queue has room for."""
+PLACES = 12
+"""Requests that the queue has room for, beside the canary's."""
 PROMPT_TOKENS, NEW_TOKENS = 64, 64
 TOKEN_IDS = range(300, 40_000)
 PRICE = 32 * 5
@@ -108,14 +108,14 @@ async def rushing(url: str, rate: float, seconds: float) -> Crowd:
 
 
 def overload(model: Path) -> Iterator[Figure]:
-    """12: the queue has room for eight; then come two and four times as many as can be served, and again one."""
-    with serving_process(model, "--max-queue-tokens", str(PLACES * PRICE)) as server:
+    """12: the queue has room for a dozen; then come two and four times as many as can be served, and a dozen again."""
+    with serving_process(model, "--max-queue-tokens", str((PLACES + 1) * PRICE)) as server:
         asyncio.run(steadily(server.url, PLACES, RECOVERY_S / 2))
-        calm = asyncio.run(steadily(server.url, PLACES, SECONDS))
-        rate = calm.goodput / NEW_TOKENS
         with singing(server.url) as song, asked_for_health(server) as statuses:
+            calm = asyncio.run(steadily(server.url, PLACES, SECONDS))
+            rate = calm.goodput / NEW_TOKENS
             crowds = {times: asyncio.run(rushing(server.url, times * rate, SECONDS)) for times in (2, 4)}
-        after = asyncio.run(steadily(server.url, PLACES, RECOVERY_S))
+            after = asyncio.run(steadily(server.url, PLACES, RECOVERY_S))
     for times, crowd in crowds.items():
         yield at_least(12, f"{times} times: goodput to that of 1 time", crowd.goodput / calm.goodput, 0.9)
         yield at_most(12, f"{times} times: refused within (99 %)", percentile(crowd.refused_s, 0.99), REFUSED_S, " s")
@@ -147,10 +147,10 @@ def asked_for_health(server: Server) -> Iterator[list[int]]:
 
 
 def neighbour(model: Path) -> Iterator[Figure]:
-    """21: a process that never rests, beside eight callers whose requests have a deadline."""
-    with serving_process(model) as server:
+    """21: a process that never rests, beside a dozen callers."""
+    with serving_process(model) as server, singing(server.url) as song, asked_for_health(server) as statuses:
         quiet = asyncio.run(steadily(server.url, PLACES, RECOVERY_S))
-        with busy_core(), singing(server.url) as song, asked_for_health(server) as statuses:
+        with busy_core():
             busy = asyncio.run(steadily(server.url, PLACES, SECONDS))
     yield exactly(21, "requests that did not end well", len(busy.strange) + len(busy.refused_s), 0)
     yield exactly(21, "/livez other than 200", sum(status != 200 for status in statuses), 0)
