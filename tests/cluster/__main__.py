@@ -7,6 +7,7 @@ together came to one replica.
 import asyncio
 import json
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ def table(shown: Shown) -> Table:
     """The load test: medians of the time to the first token."""
     load = Table(title=f"{shown.replicas} replicas behind Ray Serve", title_justify="left")
     for heading in ("load", "requests", "came back", "requests (tokens) by replica", "tokens/s", "first token"):
-        load.add_column(heading)
+        load.add_column(heading, no_wrap=heading.endswith("replica"))
     for level in shown.levels:
         load.add_row(*_row(level))
     return load
@@ -108,14 +109,15 @@ def notes(shown: Shown) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 def main(*, as_json: bool, replicas: int, **options: int) -> None:
     """Show load, affinity and failover of replicas on this machine."""
-    shown = show_all(replicas, **options)
+    with redirect_stdout(sys.stderr):  # Ray tells of its processes on what it finds there
+        shown = show_all(replicas, **options)
     if as_json:
         click.echo(json.dumps(shown.as_values(), indent=2))
     else:
         console = Console()
         console.print(table(shown))
         for note in notes(shown):
-            console.print(note, highlight=False)
+            console.print(note, highlight=False, soft_wrap=True)
     sys.exit(0 if shown.holds else 1)
 
 

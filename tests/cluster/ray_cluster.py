@@ -58,7 +58,8 @@ class RayCluster:
     def wait_until_replaced(self, replica: str) -> float:
         """Seconds until another takes requests in its place. Raises TimeoutError."""
         began = time.monotonic()
-        while replica in self.replicas or self.running < self.size:
+        # Ray goes on counting one that is gone until it has begun another.
+        while replica in self.replicas or min(len(self.replicas), self.running) < self.size:
             if time.monotonic() - began > PATIENCE_S:
                 raise TimeoutError(f"{self.running} of {self.size} replicas take requests")
             time.sleep(POLL_S)
