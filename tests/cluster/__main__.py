@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from service.cli.load_report import MILLISECONDS, LevelReport
-from tests.cluster import load_test
+from tests.cluster import router_load
 from tests.cluster.partings import Failover, Leaving, is_heard_to_go, leave, lose
 from tests.cluster.ray_cluster import ray_cluster
 
@@ -37,7 +37,7 @@ class Shown:
 
     @property
     def affinity(self) -> float:
-        return load_test.affinity(self.levels)
+        return router_load.affinity(self.levels)
 
     @property
     def holds(self) -> bool:
@@ -52,7 +52,7 @@ class Shown:
 def show_all(replicas: int, *, streams: int, tokens: int, sessions: int, groups: int, seed: int) -> Shown:
     with ray_cluster(replicas, TANE_KV_CACHE_BYTES=KV_CACHE_BYTES) as cluster:
         url, key = cluster.url, cluster.api_key
-        levels = load_test.run(url, key, sessions=sessions, groups=groups, seed=seed)
+        levels = router_load.run(url, key, sessions=sessions, groups=groups, seed=seed)
         heard = is_heard_to_go(url, key)
         lost = asyncio.run(lose(cluster, count=streams, tokens=tokens, seed=seed))
         left = asyncio.run(

@@ -13,6 +13,7 @@ SMALL = ("--streams", "4", "--tokens", "64", "--sessions", "4", "--groups", "4")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is an extra: make cluster installs it and runs this in full")
 def test_replicas_keep_what_belongs_together_and_lose_nothing() -> None:
     command = [sys.executable, "-m", "tests.cluster", "--json", *SMALL]

@@ -13,8 +13,8 @@ from service.cli.load_places import Places, ReplicaLoad
 from service.cli.load_report import LevelReport, level_report
 from service.client import AsyncClient
 from tests.cluster.__main__ import Shown, notes, table
-from tests.cluster.load_test import affinity
 from tests.cluster.partings import Failover, Leaving
+from tests.cluster.router_load import affinity
 from tests.cluster.streams import Stream, streams
 from tests.cluster.witness import Witness
 from tests.service.test_client import ANSWER, event
