@@ -43,10 +43,11 @@ class Song:
 
 
 @contextmanager
-def singing(url: str) -> Iterator[Song]:
+def singing(url: str, *, api_key: str | None = None) -> Iterator[Song]:
     """Ask until the block ends, on one connection, with the cache and without it in turn."""
     over = threading.Event()
-    with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
+    headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=TIMEOUT_S) as client:
         song = Song(ask(client, use_cache=False))
         singer = threading.Thread(target=_sing, args=(client, song, over), daemon=True)
         singer.start()
