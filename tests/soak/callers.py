@@ -16,7 +16,28 @@ import httpx
 from tests.hostile.inputs import Hostile, every_input
 from tests.hostile.wire import talk
 
-WORDS = "The seed lies in the ground and waits for rain, then the first leaf finds light; whoever sows it again".split()
+WORDS = [
+    "The",
+    "seed",
+    "lies",
+    "in",
+    "the",
+    "ground",
+    "and",
+    "waits",
+    "for",
+    "rain,",
+    "then",
+    "the",
+    "first",
+    "leaf",
+    "finds",
+    "light;",
+    "whoever",
+    "sows",
+    "it",
+    "again",
+]
 SESSIONS = 12
 """Names of sessions that a caller uses, and forks into."""
 LONGEST_PROMPT, LONGEST_TEXT = 160, 40

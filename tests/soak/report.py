@@ -17,7 +17,7 @@ from service.cli.plotting import figure
 from tests.bench.served import served
 from tests.hostile.canary import Song, singing
 from tests.soak.callers import TIMEOUT_S, Caller, Tally
-from tests.soak.samples import HOUR_S, MIB, Sample, growth, look, slope_per_hour
+from tests.soak.samples import MIB, Sample, growth, look, slope_per_hour
 
 KEYS = ("soak-key-one", "soak-key-two", "soak-key-three", "soak-canary")
 WARM_UP = 0.2
