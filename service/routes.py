@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from service import __version__, sse
 from service.asking import ask_generate, decode, encode
@@ -20,10 +21,12 @@ from service.exchange import begin_stream, whole_answer
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.model_description import described
+from service.openapi_answers import DECODED, GENERATED, INFO, LIVE, READY, TOKEN_IDS, Schema, answering
+from service.openapi_bodies import body_schema
 from service.request import Delta, Finished, GenerationRequest
 from service.request_log import NotedTicket, note_of
 from service.responses import GenerateAnswer, is_long
-from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, schema
+from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest
 
 NOT_IN_INFO = {
     "model",
@@ -76,11 +79,12 @@ def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket
     return NotedTicket(served.runtime.submit(replace(asked, key_id=note.key_id)), note)
 
 
-def documented(*bodies: type[Body]) -> dict[str, Any]:
-    """What OpenAPI says of a body that is read by hand, and has one of these forms."""
-    forms = [schema(body) for body in bodies]
+def documented(*bodies: type[Body], answer: Schema, status: int = 200, streams: bool = False) -> dict[str, Any]:
+    """What OpenAPI says of a body that is read by hand and has one of these forms, and of what it is answered with."""
+    forms = [body_schema(body) for body in bodies]
     form = forms[0] if len(forms) == 1 else {"anyOf": forms}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": form}}}}
+    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": form}}}}
+    return body | answering(answer, status=status, streams=streams)
 
 
 class GenerateStream:
@@ -96,7 +100,7 @@ class GenerateStream:
         return sse.long_event(self._answer.whole(event))
 
 
-@router.post("/generate", openapi_extra=documented(GenerateRequest))
+@router.post("/generate", openapi_extra=documented(GenerateRequest, answer=GENERATED, streams=True))
 async def generate(request: Request) -> Response:
     """Continue a prompt, as JSON or as a stream of events."""
     service = service_of(request)
@@ -115,7 +119,7 @@ async def generate(request: Request) -> Response:
     return await begin_stream(ticket, request.receive, form, request_id, service.settings.keep_alive_s)
 
 
-@router.post("/tokenize", openapi_extra=documented(TokenizeRequest))
+@router.post("/tokenize", openapi_extra=documented(TokenizeRequest, answer=TOKEN_IDS))
 async def tokenize(request: Request) -> Response:
     """The token ids of a text."""
     service = service_of(request)
@@ -123,7 +127,7 @@ async def tokenize(request: Request) -> Response:
     return json_response({"token_ids": await read_beside(lambda raw: encode(parse(raw), service), raw)})
 
 
-@router.post("/detokenize", openapi_extra=documented(DetokenizeRequest))
+@router.post("/detokenize", openapi_extra=documented(DetokenizeRequest, answer=DECODED))
 async def detokenize(request: Request) -> Response:
     """The text of token ids."""
     service = service_of(request)
@@ -131,7 +135,7 @@ async def detokenize(request: Request) -> Response:
     return json_response({"text": await read_beside(lambda raw: decode(parse(raw), service), raw)})
 
 
-@router.get("/info")
+@router.get("/info", openapi_extra=answering(INFO))
 async def info(request: Request) -> Response:
     """The models, their engines and the limits of this server; what stands at the top is of the main one."""
     service = service_of(request)
@@ -149,7 +153,7 @@ async def info(request: Request) -> Response:
     )
 
 
-@router.get("/livez")
+@router.get("/livez", openapi_extra=answering(LIVE))
 async def livez(request: Request) -> Response:
     """Whether every engine moves."""
     hung = [name for name, served in service_of(request).models.items() if not served.runtime.is_live]
@@ -158,7 +162,7 @@ async def livez(request: Request) -> Response:
     return json_response({"status": "live"})
 
 
-@router.get("/readyz")
+@router.get("/readyz", openapi_extra=answering(READY))
 async def readyz(request: Request) -> Response:
     """Whether every model accepts requests."""
     runtimes = {name: served.runtime for name, served in service_of(request).models.items()}
@@ -170,7 +174,7 @@ async def readyz(request: Request) -> Response:
     return json_response({"status": "ready"})
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """The numbers for Prometheus."""
     return Response(service_of(request).metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -2,13 +2,14 @@
 
 import contextlib
 import json
-import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from model.decoding.constraint import ConstraintCompiler, ConstraintError, ConstraintSpec
 from model.loading.gguf import load_gguf
 from model.tokenizer import Tokenizer
+from service.errors import ServiceError
+from service.json_body import parse
 from tests.constrained import random_ids, text_of
 from tests.fuzz.target import Run, Target
 from tests.hostile_constraints import HOSTILE
@@ -87,20 +88,19 @@ def _check(spec: ConstraintSpec, text: str) -> None:
 
 def _spec(data: bytes) -> ConstraintSpec | None:
     """None where a body could not have held it. Raises ConstraintError."""
-    try:
-        text = data[1:].decode()
-    except UnicodeDecodeError:
-        return None
     kind = KINDS[data[0] % len(KINDS)] if data else "regex"
-    if kind == "regex":
-        return ConstraintSpec.regex(text)
-    if kind == "grammar":
-        return ConstraintSpec.grammar(text)
+    with contextlib.suppress(UnicodeDecodeError):
+        text = data[1:].decode()
+        if kind == "regex":
+            return ConstraintSpec.regex(text)
+        return ConstraintSpec.grammar(text) if kind == "grammar" else _of_json(kind, data[1:])
+    return None
+
+
+def _of_json(kind: str, raw: bytes) -> ConstraintSpec | None:
     try:
-        value = json.loads(text, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
-    if re.search(r"\\u[dD][89a-fA-F]", text):
+        value = parse(raw)
+    except ServiceError:
         return None
     if kind == "choice":
         is_choice = isinstance(value, list) and all(isinstance(each, str) for each in value)

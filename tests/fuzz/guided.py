@@ -10,6 +10,7 @@ from types import FunctionType
 
 import atheris
 
+from tests.fuzz.target import bounded
 from tests.fuzz.targets import TARGETS
 from tests.source_files import ROOT
 
@@ -17,7 +18,7 @@ PACKAGES = tuple(f"{ROOT / name}/" for name in ("model", "service"))
 
 
 def instrument() -> None:
-    """Have every function of ours tell which branches it takes. Loaders of editable packages escape atheris's own way."""
+    """Have our functions tell which branches they take: editable modules escape atheris's own way."""
     ours = [each for each in gc.get_objects() if isinstance(each, FunctionType) and _is_ours(each)]
     for function in ours:
         atheris.instrument_func(function)
@@ -31,7 +32,7 @@ def main() -> None:
     """Takes the name of the target off the command line; the rest is for libFuzzer."""
     target = TARGETS[sys.argv.pop(1)]()
     instrument()
-    atheris.Setup(sys.argv, target.make())
+    atheris.Setup(sys.argv, bounded(target.make()))
     atheris.Fuzz()
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Iterator
 
 from service.errors import ServiceError
 from service.json_body import MAX_DEPTH, parse
@@ -53,13 +54,16 @@ def _read(data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _refusals() -> "contextlib.AbstractContextManager[None]":  # type: ignore[misc]
+def _refusals() -> Iterator[None]:
     """Errors that are a caller's to mend, each with a message that can be sent."""
+    refusal = None
     try:
-        yield  # type: ignore[misc]
+        yield
     except ServiceError as error:
-        assert error.status in CLIENTS_FAULT
-        json.dumps([error.message, error.param, error.allowed], ensure_ascii=False).encode()
+        refusal = error
+    if refusal is not None:
+        assert refusal.status in CLIENTS_FAULT
+        json.dumps([refusal.message, refusal.param, refusal.allowed], ensure_ascii=False).encode()
 
 
 def _depth(value: object) -> int:

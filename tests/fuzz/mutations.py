@@ -20,26 +20,20 @@ def mutations(target: Target, seed: int) -> Iterator[bytes]:
 
 
 def _edited(data: bytes, target: Target, chance: random.Random) -> bytes:
+    """One piece changed, taken out, doubled, put in, written over, or all that follows taken from elsewhere."""
     place = chance.randint(0, len(data))
     end = min(place + chance.randint(1, MOST_CUT), len(data))
-    match chance.randrange(7):
-        case 0:
-            return data[:place] + bytes([chance.randrange(256)]) + data[place + 1 :]
-        case 1:
-            return (
-                data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
-                if place < end
-                else data
-            )
-        case 2:
-            return data[:place] + data[end:]
-        case 3:
-            return data[:place] + data[place:end] * 2 + data[end:]
-        case 4:
-            return data[:place] + chance.choice(target.words) + data[place:]
-        case 5:
-            word = chance.choice(target.words)
-            return data[:place] + word + data[place + len(word) :]
-        case _:
-            other = chance.choice(target.seeds)
-            return data[:place] + other[chance.randint(0, len(other)) :]
+    word = chance.choice(target.words)
+    other = chance.choice(target.seeds)
+    byte = data[place] if place < end else 0
+    kinds = (
+        (bytes([chance.randrange(256)]), place + 1),
+        (bytes([byte ^ 1 << chance.randrange(8)]), place + 1),
+        (b"", end),
+        (data[place:end] * 2, end),
+        (word, place),
+        (word, place + len(word)),
+        (other[chance.randint(0, len(other)) :], len(data)),
+    )
+    piece, after = chance.choice(kinds)
+    return data[:place] + piece + data[after:]

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from tests.fuzz.mutations import mutations
+from tests.fuzz.target import bounded
 from tests.fuzz.targets import TARGETS
 
 TOLD_EVERY_S = 10.0
@@ -14,10 +15,9 @@ TOLD_EVERY_S = 10.0
 
 def main(name: str, seconds: float, hang_s: float, folder: Path) -> None:
     target = TARGETS[name]()
-    run = target.make()
+    run = bounded(target.make())
     began = told = time.monotonic()
-    count = 0
-    for data in mutations(target, time.time_ns()):
+    for count, data in enumerate(mutations(target, time.time_ns()), start=1):
         (folder / "current").write_bytes(data)
         faulthandler.dump_traceback_later(hang_s, exit=True)
         try:
@@ -25,7 +25,6 @@ def main(name: str, seconds: float, hang_s: float, folder: Path) -> None:
         except BaseException:
             (folder / f"crash-{hashlib.sha1(data).hexdigest()}").write_bytes(data)
             raise
-        count += 1
         now = time.monotonic()
         if now - told > TOLD_EVERY_S:
             sys.stderr.write(f"{count} inputs in {now - began:.0f} s\n")

@@ -4,7 +4,7 @@ An input is stop strings, a byte 0, and a text; stop strings end with a byte 1, 
 """
 
 from model.decoding.stop import StopMatcher
-from tests.fuzz.target import Run, Target
+from tests.fuzz.target import Target
 
 SEEDS = (
     b"ab\x01aab\x00aa\x02ab\x02\x02b",
@@ -49,6 +49,3 @@ def _held(stops: tuple[str, ...], text: str) -> int:
         (length for stop in stops for length in range(len(stop)) if text.endswith(stop[:length])),
         default=0,
     )
-
-
-__all__ = ["Run", "stop_target"]
