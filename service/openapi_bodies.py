@@ -23,7 +23,7 @@ NEEDED: Mapping[type[Body], str] = {ReplayRequest: "answer.choices"}
 TOKEN_ID = r"^(0|[1-9][0-9]{0,9})$"
 SERVED: Mapping[type[Body], Values] = {
     CompletionRequest: COMPLETION_VALUES,
-    ChatRequest: CHAT_VALUES | {f"messages.{path}": values for path, values in MESSAGE_VALUES.items()},
+    ChatRequest: {**CHAT_VALUES, **{f"messages.{path}": values for path, values in MESSAGE_VALUES.items()}},
 }
 """Fields of which some values alone are served."""
 

@@ -1,6 +1,7 @@
 """A check of our own for schemathesis: what fits its schema is refused for what it means, never for its form."""
 
 import json
+from typing import Any
 
 import schemathesis
 from schemathesis import Case, CheckContext, GenerationMode, Response
@@ -25,7 +26,7 @@ allow, and how fields go together."""
 
 
 @schemathesis.check
-def refused_for_its_meaning(ctx: CheckContext, response: Response, case: Case) -> None:
+def refused_for_its_meaning(ctx: CheckContext, response: Response, case: Case[Any]) -> None:
     meta = case.meta
     if meta is None or meta.generation.mode is not GenerationMode.POSITIVE or response.status_code not in REFUSED:
         return

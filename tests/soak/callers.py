@@ -98,6 +98,9 @@ class Caller:
         }
         """What it does, and how often of a hundred times: a fifth is cancelled."""
 
+    def close(self) -> None:
+        self._client.close()
+
     def run(self, over: threading.Event) -> None:
         """Call until `over`."""
         kinds, weights = list(self.kinds), list(self.kinds.values())
@@ -117,6 +120,9 @@ class Caller:
         """Each kind of call and each hostile input once."""
         for kind in self.kinds:
             self.do(kind)
+        body = {"prompt": "a", "max_new_tokens": 1, "session_id": "session-0"}
+        self._post("/generate", body, (200,))
+        self._post("/sessions/session-0/fork", {"session_id": "session-0"}, (409,))
         for hostile in self._hostile:
             self._send(hostile)
 
@@ -148,7 +154,9 @@ class Caller:
         if self._random.random() < 0.3:
             text = text[: self._random.randrange(len(text) + 1)]
         prompt = text + self._words(30)
-        answer = self._post("/generate", self._body() | {"prompt": prompt, "session_id": name, "num_return": 1}, (200,))
+        answer = self._post(
+            "/generate", self._body() | {"prompt": prompt, "session_id": name, "num_return": 1}, (200, 409)
+        )
         self._texts[name] = prompt + answer.json().get("text", "")
 
     def fork(self) -> None:
@@ -187,7 +195,7 @@ class Caller:
             "seed": self._random.randrange(100),
             "use_cache": self._random.random() < 0.8,
         }
-        return fields | self._random.choice(SAMPLING)
+        return {**fields, **self._random.choice(SAMPLING)}
 
     def _words(self, most: int) -> str:
         return " ".join(self._random.choices(WORDS, k=self._random.randint(1, most)))

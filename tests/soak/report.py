@@ -86,6 +86,8 @@ def soak(seconds: float, *, callers: int, every_s: float, options: Sequence[str]
         (folder / "keys").write_text("\n".join(KEYS), encoding="utf-8")
         server = stack.enter_context(served("--keys-file", str(folder / "keys"), *SERVER, *options))
         calling = [Caller(server.url, KEYS[number % (len(KEYS) - 1)], number) for number in range(callers)]
+        for caller in calling:
+            stack.callback(caller.close)
         calling[0].everything()
         headers = {"authorization": f"Bearer {KEYS[-1]}"}
         metrics = stack.enter_context(httpx.Client(base_url=server.url, headers=headers, timeout=TIMEOUT_S))

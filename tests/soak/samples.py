@@ -48,7 +48,8 @@ def look(process_id: int, metrics: httpx.Client, began: float) -> Sample:
 
 def slope_per_hour(samples: Sequence[Sample], name: str) -> float:
     """Of one of the figures."""
-    return linear_regression([each.at_s for each in samples], [getattr(each, name) for each in samples]).slope * HOUR_S
+    figures: list[float] = [getattr(each, name) for each in samples]
+    return linear_regression([each.at_s for each in samples], figures).slope * HOUR_S
 
 
 def growth(samples: Sequence[Sample], name: str) -> float:
