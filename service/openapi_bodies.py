@@ -9,7 +9,7 @@ from typing import Any
 
 from service.openai_schemas import ChatRequest, CompletionRequest
 from service.replay_schemas import ReplayRequest
-from service.schemas import Body, schema
+from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, schema
 from service.supported import CHAT_VALUES, COMPLETION_VALUES, MESSAGE_VALUES, Values
 
 ONE_OF: Sequence[tuple[str, ...]] = (
@@ -20,12 +20,25 @@ ONE_OF: Sequence[tuple[str, ...]] = (
 and `POST /replay` tells so."""
 NEEDED: Mapping[type[Body], str] = {ReplayRequest: "answer.choices"}
 """What another form of the same body is without."""
+EXAMPLES: Mapping[type[Body], Mapping[str, Any]] = {
+    GenerateRequest: {"prompt": "The seed lies in the ground", "max_new_tokens": 16, "seed": 7},
+    TokenizeRequest: {"text": "The seed lies in the ground"},
+    DetokenizeRequest: {"token_ids": [5, 6, 7]},
+    CompletionRequest: {"prompt": "The seed lies in the ground", "max_tokens": 16, "seed": 7},
+    ChatRequest: {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "seed": 7},
+}
 TOKEN_ID = r"^(0|[1-9][0-9]{0,9})$"
 SERVED: Mapping[type[Body], Values] = {
     CompletionRequest: COMPLETION_VALUES,
     ChatRequest: {**CHAT_VALUES, **{f"messages.{path}": values for path, values in MESSAGE_VALUES.items()}},
 }
 """Fields of which some values alone are served."""
+
+
+def example_of(kind: type[Body]) -> dict[str, Any] | None:
+    """A body that any server takes, where one is known."""
+    example = EXAMPLES.get(kind)
+    return None if example is None else dict(example)
 
 
 def body_schema(kind: type[Body]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.model_description import described
 from service.openapi_answers import DECODED, GENERATED, INFO, LIVE, READY, TOKEN_IDS, Schema, answering
-from service.openapi_bodies import body_schema
+from service.openapi_bodies import body_schema, example_of
 from service.request import Delta, Finished, GenerationRequest
 from service.request_log import NotedTicket, note_of
 from service.responses import GenerateAnswer, is_long
@@ -83,7 +83,8 @@ def documented(*bodies: type[Body], answer: Schema, status: int = 200, streams: 
     """What OpenAPI says of a body that is read by hand and has one of these forms, and of what it is answered with."""
     forms = [body_schema(body) for body in bodies]
     form = forms[0] if len(forms) == 1 else {"anyOf": forms}
-    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": form}}}}
+    media = {"schema": form} | ({"example": example} if (example := example_of(bodies[0])) else {})
+    body = {"requestBody": {"required": True, "content": {"application/json": media}}}
     return body | answering(answer, status=status, streams=streams)
 
 

@@ -14,6 +14,7 @@ DOCUMENTS = (
     "docs/architecture.md",
     "docs/studies.md",
     "docs/operating.md",
+    "docs/testing.md",
 )
 PLACE = re.compile(r"`((?:\.ci|deploy|docs|model|service|tests)/[\w./]*)(?:::(\w+))?`")
 """A path in the repository, and perhaps a test in it."""

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from service.openai_schemas import ChatRequest, CompletionRequest
-from service.openapi_bodies import body_schema
+from service.openapi_bodies import EXAMPLES, body_schema
 from service.replay_schemas import ReplayRequest
 from service.schemas import Body, GenerateRequest
 
@@ -36,6 +36,11 @@ DO_NOT: list[tuple[type[Body], Mapping[str, Any]]] = [
 @pytest.mark.parametrize(("kind", "body"), CONFORM)
 def test_a_body_that_is_served_conforms(kind: type[Body], body: Mapping[str, Any]) -> None:
     jsonschema.validate(body, body_schema(kind))
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_an_example_conforms(kind: type[Body]) -> None:
+    jsonschema.validate(EXAMPLES[kind], body_schema(kind))
 
 
 @pytest.mark.parametrize(("kind", "body"), DO_NOT)
