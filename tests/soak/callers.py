@@ -169,7 +169,7 @@ class Caller:
     def constrained(self) -> None:
         pattern = self._random.choice(PATTERNS) % self._random.randrange(1, 100)
         fields = {"constraint": {"regex": pattern}, "max_new_tokens": 200}
-        self._post("/generate", {"prompt": self._words(30)} | fields, (200,))
+        self._post("/generate", {"prompt": self._words(30), **fields}, (200,))
 
     def chat(self) -> None:
         messages = [{"role": "user", "content": self._words(40)}]
@@ -214,7 +214,7 @@ class Caller:
 
     @contextmanager
     def _streaming(self, body: Mapping[str, Any]) -> Iterator[Iterator[str]]:
-        with self._client.stream("POST", "/generate", json=body | {"stream": True}) as answer:
+        with self._client.stream("POST", "/generate", json={**body, "stream": True}) as answer:
             self.tally.statuses[answer.status_code] += 1
             if answer.is_error:
                 self.tally.problems.append(f"a stream: {answer.status_code} {answer.read()[:300]!r}")

@@ -49,7 +49,8 @@ def look(process_id: int, metrics: httpx.Client, began: float) -> Sample:
 def slope_per_hour(samples: Sequence[Sample], name: str) -> float:
     """Of one of the figures."""
     figures: list[float] = [getattr(each, name) for each in samples]
-    return linear_regression([each.at_s for each in samples], figures).slope * HOUR_S
+    slope: float = linear_regression([each.at_s for each in samples], figures).slope
+    return slope * HOUR_S
 
 
 def growth(samples: Sequence[Sample], name: str) -> float:
