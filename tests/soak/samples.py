@@ -48,13 +48,15 @@ def look(process_id: int, metrics: httpx.Client, began: float) -> Sample:
 
 def slope_per_hour(samples: Sequence[Sample], name: str) -> float:
     """Of one of the figures."""
-    figures: list[float] = [getattr(each, name) for each in samples]
-    slope: float = linear_regression([each.at_s for each in samples], figures).slope
-    return slope * HOUR_S
+    return linear_regression([each.at_s for each in samples], _figures(samples, name)).slope * HOUR_S
 
 
 def growth(samples: Sequence[Sample], name: str) -> float:
     """From the median of the first third to that of the last."""
     third = max(len(samples) // 3, 1)
-    first, last = ([getattr(each, name) for each in part] for part in (samples[:third], samples[-third:]))
-    return median(last) - median(first)
+    figures = _figures(samples, name)
+    return median(figures[-third:]) - median(figures[:third])
+
+
+def _figures(samples: Sequence[Sample], name: str) -> list[float]:
+    return [getattr(each, name) for each in samples]
