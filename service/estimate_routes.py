@@ -17,6 +17,7 @@ from service.errors import envelope
 from service.guard import key_id_of
 from service.json_body import parse
 from service.middleware import request_id_of
+from service.openapi_answers import ESTIMATE
 from service.request import GenerationRequest
 from service.routes import body_of, documented, json_response, service_of
 from service.schemas import GenerateRequest
@@ -24,7 +25,7 @@ from service.schemas import GenerateRequest
 router = APIRouter()
 
 
-@router.post("/estimate", openapi_extra=documented(GenerateRequest))
+@router.post("/estimate", openapi_extra=documented(GenerateRequest, answer=ESTIMATE))
 async def estimate(request: Request) -> Response:
     """Price a request of `/generate` without making it."""
     service = service_of(request)

@@ -15,7 +15,7 @@ from service.domain import Asked, read_generate
 from service.errors import InvalidField
 from service.field_errors import invalid_field
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody, OpenAIMessage, ResponseFormat
-from service.schemas import DecodingFields, GenerateRequest, read, schema
+from service.schemas import DecodingFields, GenerateRequest, read, schema, with_integers
 from service.supported import CHAT_VALUES, COMPLETION_VALUES, MESSAGE_VALUES, refuse_unsupported
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -72,7 +72,7 @@ def same_as_completion(body: CompletionRequest) -> SameRequest:
     if body.best_of is not None and body.best_of < body.n:
         raise _clash("best_of", "best_of must be at least n")
     fields, names = _shared(body, COMPLETION_LIMITS)
-    prompt, place = _single(body.prompt)
+    prompt, place = _single(with_integers(body.prompt))
     if not isinstance(prompt, str | list) or not isinstance(next(iter(prompt), 0), str | int):
         raise invalid_field("prompt_type", ("prompt",), prompt, schema(CompletionRequest))
     if isinstance(prompt, list):

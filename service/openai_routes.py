@@ -19,6 +19,7 @@ from service.model_description import described
 from service.openai_domain import OpenAIAsked, in_words_of, read_chat, read_completion
 from service.openai_responses import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
+from service.openapi_answers import CHATTED, COMPLETED, MODEL, MODELS, answering
 from service.request import Delta, Finished
 from service.responses import is_long
 from service.routes import body_of, documented, json_response, service_of, submit, written
@@ -63,7 +64,7 @@ class OpenAIStream:
         return b"".join(map(sse.event, [*first, *chunks]))
 
 
-@router.get("/models")
+@router.get("/models", openapi_extra=answering(MODELS))
 async def list_models(request: Request) -> Response:
     """The served models."""
     service = service_of(request)
@@ -71,20 +72,20 @@ async def list_models(request: Request) -> Response:
     return json_response({"object": "list", "data": models})
 
 
-@router.get("/models/{model_id:path}")
+@router.get("/models/{model_id:path}", openapi_extra=answering(MODEL))
 async def describe_model(request: Request, model_id: str) -> Response:
     """One served model."""
     service = service_of(request)
     return json_response(_described(service.named(model_id), service.started_at))
 
 
-@router.post("/completions", openapi_extra=documented(CompletionRequest))
+@router.post("/completions", openapi_extra=documented(CompletionRequest, answer=COMPLETED, streams=True))
 async def complete(request: Request) -> Response:
     """Continue a prompt, as JSON or as a stream of chunks."""
     return await _answer(request, CompletionRequest, read_completion, CompletionAnswer)
 
 
-@router.post("/chat/completions", openapi_extra=documented(ChatRequest))
+@router.post("/chat/completions", openapi_extra=documented(ChatRequest, answer=CHATTED, streams=True))
 async def chat(request: Request) -> Response:
     """Answer a conversation, as JSON or as a stream of chunks."""
     return await _answer(request, ChatRequest, read_chat, ChatAnswer)

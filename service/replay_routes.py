@@ -12,6 +12,7 @@ from service.exchange import whole_answer
 from service.guard import key_id_of
 from service.json_body import parse
 from service.middleware import request_id_of
+from service.openapi_answers import REPLAYED
 from service.replay_record import RECORD_DEPTH, Record, Replay, read_record, replay_with, within
 from service.replay_schemas import ReplayOfOne, ReplayRequest
 from service.responses import GenerateAnswer, is_long
@@ -20,7 +21,7 @@ from service.routes import body_of, documented, json_response, service_of, submi
 router = APIRouter()
 
 
-@router.post("/replay", openapi_extra=documented(ReplayOfOne, ReplayRequest))
+@router.post("/replay", openapi_extra=documented(ReplayOfOne, ReplayRequest, answer=REPLAYED))
 async def replay(request: Request) -> Response:
     """Run a recorded request again and compare the answers."""
     service = service_of(request)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from service import __version__, sse
 from service.answers import FINGERPRINT
@@ -22,10 +23,12 @@ from service.guard import key_id_of
 from service.json_body import parse, read_body
 from service.middleware import request_id_of
 from service.model_description import described
+from service.openapi_answers import DECODED, GENERATED, INFO, LIVE, READY, TOKEN_IDS, Schema, answering
+from service.openapi_bodies import body_schema, example_of
 from service.request import Delta, Finished, GenerationRequest
 from service.request_log import NotedTicket, note_of
 from service.responses import GenerateAnswer, is_long
-from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest, schema
+from service.schemas import Body, DetokenizeRequest, GenerateRequest, TokenizeRequest
 
 NOT_IN_INFO = {
     "model",
@@ -86,11 +89,13 @@ def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket
     return NotedTicket(served.runtime.submit(replace(asked, key_id=note.key_id)), note)
 
 
-def documented(*bodies: type[Body]) -> dict[str, Any]:
-    """What OpenAPI says of a body that is read by hand, and has one of these forms."""
-    forms = [schema(body) for body in bodies]
+def documented(*bodies: type[Body], answer: Schema, status: int = 200, streams: bool = False) -> dict[str, Any]:
+    """What OpenAPI says of a body that is read by hand and has one of these forms, and of what it is answered with."""
+    forms = [body_schema(body) for body in bodies]
     form = forms[0] if len(forms) == 1 else {"anyOf": forms}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": form}}}}
+    media = {"schema": form} | ({"example": example} if (example := example_of(bodies[0])) else {})
+    body = {"requestBody": {"required": True, "content": {"application/json": media}}}
+    return body | answering(answer, status=status, streams=streams)
 
 
 class GenerateStream:
@@ -106,7 +111,7 @@ class GenerateStream:
         return sse.long_event(self._answer.whole(event))
 
 
-@router.post("/generate", openapi_extra=documented(GenerateRequest))
+@router.post("/generate", openapi_extra=documented(GenerateRequest, answer=GENERATED, streams=True))
 async def generate(request: Request) -> Response:
     """Continue a prompt, as JSON or as a stream of events."""
     service = service_of(request)
@@ -133,7 +138,7 @@ def _fingerprinted(response: Response, answer: GenerateAnswer) -> Response:
     return response
 
 
-@router.post("/tokenize", openapi_extra=documented(TokenizeRequest))
+@router.post("/tokenize", openapi_extra=documented(TokenizeRequest, answer=TOKEN_IDS))
 async def tokenize(request: Request) -> Response:
     """The token ids of a text."""
     service = service_of(request)
@@ -141,7 +146,7 @@ async def tokenize(request: Request) -> Response:
     return json_response({"token_ids": await read_beside(lambda raw: encode(parse(raw), service), raw)})
 
 
-@router.post("/detokenize", openapi_extra=documented(DetokenizeRequest))
+@router.post("/detokenize", openapi_extra=documented(DetokenizeRequest, answer=DECODED))
 async def detokenize(request: Request) -> Response:
     """The text of token ids."""
     service = service_of(request)
@@ -149,7 +154,7 @@ async def detokenize(request: Request) -> Response:
     return json_response({"text": await read_beside(lambda raw: decode(parse(raw), service), raw)})
 
 
-@router.get("/info")
+@router.get("/info", openapi_extra=answering(INFO))
 async def info(request: Request) -> Response:
     """The models, their engines and the limits of this server; what stands at the top is of the main one."""
     service = service_of(request)
@@ -167,7 +172,7 @@ async def info(request: Request) -> Response:
     )
 
 
-@router.get("/livez")
+@router.get("/livez", openapi_extra=answering(LIVE))
 async def livez(request: Request) -> Response:
     """Whether every engine moves."""
     hung = [name for name, served in service_of(request).models.items() if not served.runtime.is_live]
@@ -176,7 +181,7 @@ async def livez(request: Request) -> Response:
     return json_response({"status": "live"})
 
 
-@router.get("/readyz")
+@router.get("/readyz", openapi_extra=answering(READY))
 async def readyz(request: Request) -> Response:
     """Whether every model accepts requests, and there is memory for them."""
     service = service_of(request)
@@ -189,7 +194,7 @@ async def readyz(request: Request) -> Response:
     return json_response({"status": "ready"})
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """The numbers for Prometheus."""
     return Response(service_of(request).metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

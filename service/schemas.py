@@ -235,10 +235,32 @@ Read = TypeVar("Read", bound=Body)
 def read(kind: type[Read], value: Any) -> Read:
     """The JSON value as this kind of body. Raises InvalidField for the first thing that is wrong."""
     try:
-        return kind.model_validate(value)
+        return _validated(kind, value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         raise invalid_field(first["type"], first["loc"], first["input"], schema(kind)) from None
+
+
+def _validated(kind: type[Read], value: Any) -> Read:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        if not any(each["type"] == "int_type" and _is_whole(each["input"]) for each in error.errors(include_url=False)):
+            raise
+    return kind.model_validate(with_integers(value))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer()
+
+
+def with_integers(value: Any) -> Any:
+    """The same JSON value: 5.0 is the number 5, and some programs write every number so."""
+    if isinstance(value, dict):
+        return {name: with_integers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [with_integers(item) for item in value]
+    return int(value) if _is_whole(value) else value
 
 
 @cache

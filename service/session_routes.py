@@ -14,6 +14,7 @@ from service.context import Served
 from service.errors import InvalidField, NotFound, SessionBusy, SessionExists
 from service.guard import key_id_of
 from service.json_body import parse
+from service.openapi_answers import SESSION, SESSIONS, answering
 from service.request import CommandAnswer, DeleteSession, DescribeSession, ForkSession, ListSessions, SessionCommand
 from service.routes import body_of, documented, json_response, service_of
 from service.schemas import ForkRequest, ModelField, read, schema
@@ -33,14 +34,14 @@ IN_THE_QUERY: dict[str, Any] = {
 router = APIRouter()
 
 
-@router.get("/sessions", openapi_extra=IN_THE_QUERY)
+@router.get("/sessions", openapi_extra=IN_THE_QUERY | answering(SESSIONS))
 async def list_sessions(request: Request) -> Response:
     """Every session, longest unused first."""
     answer = await _command(_named_in_query(request), ListSessions(_command_id(), key_id_of(request.scope)))
     return json_response({"sessions": [asdict(session) for session in answer.sessions]})
 
 
-@router.get("/sessions/{session_id}", openapi_extra=IN_THE_QUERY)
+@router.get("/sessions/{session_id}", openapi_extra=IN_THE_QUERY | answering(SESSION))
 async def describe_session(request: Request, session_id: str) -> Response:
     """One session."""
     command = DescribeSession(_command_id(), session_id, key_id_of(request.scope))
@@ -54,7 +55,9 @@ async def delete_session(request: Request, session_id: str) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/sessions/{session_id}/fork", status_code=201, openapi_extra=documented(ForkRequest))
+@router.post(
+    "/sessions/{session_id}/fork", status_code=201, openapi_extra=documented(ForkRequest, answer=SESSION, status=201)
+)
 async def fork_session(request: Request, session_id: str) -> Response:
     """A second session that stands where the first one stands."""
     body = read(ForkRequest, parse(await body_of(request)))

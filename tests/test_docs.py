@@ -15,6 +15,7 @@ DOCUMENTS = (
     "docs/studies.md",
     "docs/operating.md",
     "docs/page.md",
+    "docs/testing.md",
 )
 PLACE = re.compile(r"`((?:\.ci|deploy|docs|model|service|tests)/[\w./]*)(?:::(\w+))?`")
 """A path in the repository, and perhaps a test in it."""

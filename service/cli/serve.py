@@ -43,7 +43,10 @@ def serve(**flags: Any) -> None:
       TANE_MODEL=./other.gguf tane serve
     """
     settings = read_settings(flags)
+    from service.allocator import give_back_large_blocks
     from service.server import run_server
+
+    give_back_large_blocks()
 
     form = form_for(settings.log_format, sys.stderr)
     configure_logging(settings.log_level, form, sys.stderr)
