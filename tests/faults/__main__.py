@@ -50,6 +50,7 @@ NOT_APPLICABLE = {
 
 def measure(names: tuple[str, ...], model: Path) -> dict[str, Any]:
     figures = []
+    found_machine = machine.described()
     with count_bar("faults", len(names)) as on_fault:
         for name in names:
             number, title, fault = FAULTS[name]
@@ -66,7 +67,7 @@ def measure(names: tuple[str, ...], model: Path) -> dict[str, Any]:
             on_fault()
     return {
         "command": "python -m tests.faults --record",
-        "machine": machine.described(),
+        "machine": found_machine,
         "figures": figures,
         "not_applicable": [{"fault": number, "reason": reason} for number, reason in NOT_APPLICABLE.items()],
     }
@@ -80,7 +81,11 @@ def table(figures: dict[str, Any]) -> str:
         title = each["title"]
         rows.append([shown, each["what"], f"{each['value']}{'' if each['holds'] else ' (missed)'}", each["mark"]])
     left_out = "\n".join(f"- {each['fault']}: {each['reason']}" for each in figures["not_applicable"])
-    note = f"{figures['machine']['usable_cores']} cores, default model. `{figures['command']}`"
+    machine_then = figures["machine"]
+    note = (
+        f"{machine_then['usable_cores']} cores, which others kept busy to a load of {machine_then['load_average']}; "
+        f"default model. `{figures['command']}`"
+    )
     return f"{markdown_table(['fault', 'figure', 'measured', 'mark'], rows)}\n\n{note}\n\nNot tried:\n\n{left_out}"
 
 

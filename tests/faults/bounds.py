@@ -195,4 +195,9 @@ def attack(server: Server, over: threading.Event, answers: list[int], number: in
         start = 1000 + number * 4000 + attempt * 7
         body = {"prompt_tokens": [start + place for place in range(900)], "max_new_tokens": 32}
         body |= {"session_id": f"s{number}-{attempt}"}
-        answers.append(httpx.post(f"{server.url}/generate", json=body, headers=bearer(KEYS[0]), timeout=60).status_code)
+        try:
+            answer = httpx.post(f"{server.url}/generate", json=body, headers=bearer(KEYS[0]), timeout=60)
+        except httpx.TransportError:
+            answers.append(0)
+        else:
+            answers.append(answer.status_code)
