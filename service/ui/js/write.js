@@ -53,6 +53,11 @@ export class Write {
     byId("new-seed").addEventListener("click", () => { byId("field-seed").value = ""; byId("field-seed").focus(); });
     byId("shade").addEventListener("change", (event) => byId("texts").classList.toggle("unshaded", !event.target.checked));
     for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => this._copy(button));
+    byId("view-write").addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || byId("panel-token").hidden) return;
+      this._tab("parameters");
+      this._texts[this._shown]?.element.focus();
+    });
     byId("reply").addEventListener("click", () => this._conversation.answer(this._response.text));
     const tabs = ["parameters", "token"];
     for (const name of tabs) {
