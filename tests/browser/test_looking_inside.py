@@ -157,6 +157,16 @@ def test_what_the_page_cannot_follow_is_the_servers_own(visit: Visit, live: Live
     expect(page.locator(".knobs")).to_have_count(0)
 
 
+def test_escape_leads_back_to_the_text(written: Page) -> None:
+    open_token(written, 1)
+    written.keyboard.press("Tab")
+
+    written.keyboard.press("Escape")
+
+    expect(written.locator("#text-0")).to_be_focused()
+    expect(written.locator("#panel-token")).to_be_hidden()
+
+
 def test_the_keyboard_alone_opens_and_replaces_a_token(visit: Visit) -> None:
     page = visit.open()
     write(page)

@@ -130,6 +130,27 @@ def test_two_models_answer_side_by_side_with_the_first_difference_marked(browser
         expect(page.locator(".pair mark")).to_have_count(2)
 
 
+def test_models_that_were_evaluated_are_plotted_by_size_and_perplexity(visit: Visit, live: Live) -> None:
+    """With figures as `tane eval --save` keeps them, which a folder of compressed weights would have."""
+    told = httpx.get(f"{live.url}/info").json()
+    (model,) = told["models"]
+    figures = {"large": (400_000_000, 10.0), "middle": (200_000_000, 12.0), "small": (100_000_000, 20.0)}
+    told["models"] = [
+        model | {"name": name, "bytes": size, "evaluation": {"perplexity": perplexity}}
+        for name, (size, perplexity) in figures.items()
+    ]
+    visit.page.route("**/info", lambda route: route.fulfill(json=told))
+
+    page = viewed(visit, "compression")
+
+    points = page.locator(".frontier circle").all()
+    right = [float(point.get_attribute("cx") or "") for point in points]
+    down = [float(point.get_attribute("cy") or "") for point in points]
+    assert right == sorted(right, reverse=True)
+    assert down == sorted(down, reverse=True)
+    expect(page.locator(".frontier .name").last).to_have_text("small · 100 MB · 20")
+
+
 def test_the_study_prunes_as_its_definitions_say(visit: Visit) -> None:
     """Against numpy, on the page's own artificial row."""
     page = viewed(visit, "compression")

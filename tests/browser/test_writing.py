@@ -36,7 +36,8 @@ def test_every_field_of_the_document_has_a_control_with_its_meaning(written: Pag
     of_beams = {"beam_width", "length_penalty"}
 
     for name in schema["properties"].keys() - elsewhere - of_beams:
-        assert schema["properties"][name]["description"] == written.locator(f"#field-{name}-note").text_content()
+        meaning = schema["properties"][name]["description"].replace("`", "")
+        assert meaning == written.locator(f"#field-{name}-note").text_content()
 
 
 def test_a_value_out_of_range_is_said_beside_its_field(visit: Visit) -> None:
@@ -139,7 +140,9 @@ def test_markup_in_prompt_and_output_stays_text(visit: Visit) -> None:
     assert page.evaluate("window.hit === undefined && document.querySelectorAll('img[src=x]').length === 0")
 
 
-def test_stop_keeps_what_has_come_and_cancels_the_request(visit: Visit, live: Live) -> None:
+def test_stop_cancels_the_request_and_what_has_come_is_a_whole_answer(
+    visit: Visit, live: Live, browser: Browser
+) -> None:
     page = visit.open()
     page.fill("#prompt", PROMPT)
     page.fill("#field-max_new_tokens", "4000")
@@ -149,9 +152,16 @@ def test_stop_keeps_what_has_come_and_cancels_the_request(visit: Visit, live: Li
 
     page.click("#stop")
 
-    expect(page.locator("#status")).to_have_text("Stopped.")
+    expect(page.locator("#status")).to_contain_text("Stopped after")
     live.wait_until_idle()
     assert 20 < tokens(page).count() < 4000
+    open_token(page, 3)
+    page.click("[data-copy=link]")
+    with browser.new_context() as elsewhere:
+        other = elsewhere.new_page()
+        other.goto(page.evaluate("navigator.clipboard.readText()"))
+        finished(other)
+        assert shown_texts(page) == shown_texts(other)
 
 
 def test_two_thousand_tokens_stay_smooth(visit: Visit) -> None:

@@ -67,7 +67,7 @@ export class ParameterForm {
     const id = `field-${field.name}`;
     const input = control(field, id, own ?? field.initial);
     const problem = el("p", { class: "problem", id: `${id}-problem`, hidden: true });
-    const note = el("p", { class: "note", id: `${id}-note`, text: field.description });
+    const note = el("p", { class: "note", id: `${id}-note` }, ...prose(field.description));
     const fault = (message) => {
       problem.hidden = message === null;
       problem.textContent = message ?? "";
@@ -78,6 +78,11 @@ export class ParameterForm {
     const slider = field.name in SLIDERS ? sliderOf(field, input, own) : null;
     return el("div", { class: slider ? "field slides" : "field" }, label, slider, input, note, problem);
   }
+}
+
+/** A description, in which what stands between backticks is code. */
+function prose(description) {
+  return description.split("`").map((part, index) => (index % 2 ? el("code", { text: part }) : part));
 }
 
 export const words = (name) => name.replace(/_/g, " ").replace(/^top (.)$/, "top-$1").replace(/^min p$/, "min-p");

@@ -53,6 +53,11 @@ export class Write {
     byId("new-seed").addEventListener("click", () => { byId("field-seed").value = ""; byId("field-seed").focus(); });
     byId("shade").addEventListener("change", (event) => byId("texts").classList.toggle("unshaded", !event.target.checked));
     for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => this._copy(button));
+    byId("view-write").addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || byId("panel-token").hidden) return;
+      this._tab("parameters");
+      this._texts[this._shown]?.element.focus();
+    });
     byId("reply").addEventListener("click", () => this._conversation.answer(this._response.text));
     const tabs = ["parameters", "token"];
     for (const name of tabs) {
@@ -109,8 +114,9 @@ export class Write {
     }
   }
 
-  /** Begin anew with this request. */
-  async _send(request) {
+  /** Begin anew with this request. Its seed is drawn here, so that a text which is stopped has one too. */
+  async _send(asked) {
+    const request = { ...asked, seed: asked.seed ?? drawnSeed() };
     const count = request.num_return ?? 1;
     this._texts = Array.from({ length: count }, (_, index) => {
       const text = new TokenText(count === 1 ? "Generated text. Arrow keys move between tokens, Enter opens one." : `Text ${index + 1}`, (token) => this._open(index, token));
@@ -147,7 +153,7 @@ export class Write {
         else this._buffer(event);
       }
     } catch (error) {
-      if (run === this._run) this._failed(error);
+      if (run === this._run) await this._failed(error, run);
     } finally {
       if (run === this._run) this._ended();
     }
@@ -233,14 +239,29 @@ export class Write {
     if (isShort && whole.startsWith(before) && whole.endsWith(after)) text.extend(start - 1, whole.slice(before.length, whole.length - after.length));
   }
 
-  _failed(error) {
+  async _failed(error, run) {
     this._flush();
-    if (error.name === "AbortError") byId("status").textContent = "Stopped.";
+    if (error.name === "AbortError") await this._stopped(run);
     else {
       byId("status").textContent = "";
       const isHere = error instanceof ApiError && this._form.blame(error.param, error.message);
       this._problem(isHere ? `${error.message}, as is marked beside it.` : error.message);
     }
+  }
+
+  /** What was stopped is as if no more had been asked for: the server tells of it as of any whole answer. */
+  async _stopped(run) {
+    const [text] = this._texts;
+    const count = text.tokens.length;
+    byId("status").textContent = "Stopped.";
+    if (this._texts.length > 1 || count === 0 || this._request.constraint) return;
+    const request = { ...this._request, max_new_tokens: count, min_new_tokens: Math.min(count, this._request.min_new_tokens ?? 0) };
+    const response = await call("/generate", { body: { ...request, resume: { token_ids: text.ids } } }).catch(() => null);
+    if (run !== this._run || response === null) return;
+    this._request = request;
+    this._finished(response);
+    byId("cache").hidden = true;
+    byId("status").textContent = `Stopped after ${count} tokens · seed ${response.seed}`;
   }
 
   _ended() {
@@ -333,6 +354,12 @@ export class Write {
     }
     setTimeout(() => { button.textContent = before; }, 1200);
   }
+}
+
+/** As the server draws them: 53 bits, which every reader of JSON holds exactly. */
+function drawnSeed() {
+  const [high, low] = crypto.getRandomValues(new Uint32Array(2));
+  return String((high & 0x1fffff) * 2 ** 32 + low);
 }
 
 const ENDS = { eos: "the model ended it", stop: "a stop text was met", length: "as long as it may be", deadline: "the time was over" };
