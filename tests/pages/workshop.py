@@ -88,7 +88,7 @@ class Workshop:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         expected = REFUSED if block.mark == "refused" else 0
