@@ -17,6 +17,7 @@ from service.context import Served, Tokenizer
 from service.exchange import whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
+from service.openapi_answers import LOGITS
 from service.responses import fingerprint
 from service.routes import body_of, documented, service_of, submit, written
 from service.schemas import NextLogitsRequest
@@ -24,7 +25,7 @@ from service.schemas import NextLogitsRequest
 router = APIRouter()
 
 
-@router.post("/logits", openapi_extra=documented(NextLogitsRequest))
+@router.post("/logits", openapi_extra=documented(NextLogitsRequest, answer=LOGITS))
 async def logits(request: Request) -> Response:
     """The raw logits of the token that would come next."""
     service = service_of(request)

@@ -7,6 +7,7 @@ stands here, and nothing else under these names.
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from model.decoding.beam import Stopped
 from service.replay import Note, Reason
 from service.request import CacheReason, FinishReason
 
@@ -68,7 +69,7 @@ _OF_ALL: dict[str, Schema] = {
     ),
     "reproducibility": table({"level": either("bitwise", "best_effort"), "fingerprint": TEXT, "version": TEXT}),
 }
-_STOPPED = {"stopped": either("bound", "length")}
+_STOPPED = {"stopped": either(*get_args(Stopped))}
 GENERATED: Schema = {
     "anyOf": [
         table({**_OF_ALL, **_ENDED}, {**_OF_TEXT, **_STOPPED}),
@@ -80,6 +81,16 @@ DECODED = table({"text": TEXT})
 LIVE, READY = table({"status": {"const": "live"}}), table({"status": {"const": "ready"}})
 SESSION = table({"id": TEXT, "tokens": COUNT, "bytes": COUNT, "idle_s": SECONDS, "busy": FLAG, "parent": or_null(TEXT)})
 SESSIONS = table({"sessions": listed(SESSION)})
+LOGITS = table(
+    {
+        "model": TEXT,
+        "context_tokens": COUNT,
+        "vocabulary_size": COUNT,
+        "logits": {"type": "string", "contentEncoding": "base64"},
+        "top": listed(table({"token_id": COUNT, "text": TEXT, "bytes": listed(COUNT), "logit": NUMBER})),
+        "reproducibility": table({"level": either("bitwise", "best_effort"), "fingerprint": TEXT}),
+    }
+)
 ESTIMATE = table(
     {
         "model": TEXT,

@@ -1,6 +1,6 @@
-"""The table of `/generate`'s fields, made from the schema, and its place in the README.
+"""The table of `/generate`'s fields, made from the schema, and its place in the guide to the API.
 
-Run it as `python -m service.parameter_table README.md` after the schema has changed; a test compares the two.
+Run it as `python -m service.parameter_table docs/api.md` after the schema has changed; a test compares the two.
 """
 
 import json
@@ -42,5 +42,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    readme = Path(sys.argv[1])
-    readme.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    page = Path(sys.argv[1])
+    page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")

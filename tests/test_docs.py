@@ -5,18 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.pages.markdown import page_names
 from tests.source_files import ROOT
 
-DOCUMENTS = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "docs/architecture.md",
-    "docs/studies.md",
-    "docs/operating.md",
-    "docs/page.md",
-    "docs/testing.md",
-)
+DOCUMENTS = ("CONTRIBUTING.md", "CHANGELOG.md", *page_names())
 PLACE = re.compile(r"`((?:\.ci|deploy|docs|model|service|tests)/[\w./]*)(?:::(\w+))?`")
 """A path in the repository, and perhaps a test in it."""
 

@@ -22,8 +22,8 @@ from service.ticket import Ticket
 from tests.source_files import ROOT
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README[README.index("## In process\n") : README.index("## Streams\n")]
+PAGE = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+SECTION = PAGE[PAGE.index("## In process\n") :]
 LONG: dict[str, Any] = {"max_new_tokens": 4000, "num_return": 4, "ignore_eos": True, "seed": 3}
 """Longer than any test waits."""
 MESSAGES = [{"role": "user", "content": "The seed?"}]
@@ -57,17 +57,6 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def wait_for_cancelled(tane: Tane, count: float) -> None:
     wait_until(lambda: outcomes(tane, "cancelled") == count)
-
-
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL))
-def test_the_lines_of_the_readme_run(code: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TANE_MODEL", str(model))
-    monkeypatch.setenv("TANE_KV_CACHE_BYTES", str(16 << 20))
-    namespace: dict[str, Any] = {}
-
-    exec(code, namespace)
-
-    namespace["tane"].close()
 
 
 def test_five_lines_are_enough() -> None:

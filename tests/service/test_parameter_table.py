@@ -1,16 +1,16 @@
-"""The README's table of parameters is the schema's."""
+"""The table of parameters in the guide to the API is the schema's."""
 
 from pathlib import Path
 
 from service.parameter_table import END, START, parameter_table, with_table
 from service.schemas import GenerateRequest
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/api.md"
 
 
-def test_the_readme_holds_the_table_of_the_schema() -> None:
-    """After a change of the schema: python -m service.parameter_table README.md"""
-    text = README.read_text(encoding="utf-8")
+def test_the_guide_holds_the_table_of_the_schema() -> None:
+    """After a change of the schema: python -m service.parameter_table docs/api.md"""
+    text = PAGE.read_text(encoding="utf-8")
 
     assert with_table(text) == text
 

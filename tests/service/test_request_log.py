@@ -283,8 +283,8 @@ def test_every_line_has_the_same_fields(log: pytest.LogCaptureFixture) -> None:
     assert [FIELDS] * 3 == [list(fields_of(record)) for record in log.records]
 
 
-def test_the_readme_lists_the_fields() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_on_logs_lists_the_fields() -> None:
+    text = (ROOT / "docs/logs.md").read_text(encoding="utf-8")
     table = text[text.index("<!-- request fields -->") : text.index("<!-- /request fields -->")]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
 
