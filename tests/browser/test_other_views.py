@@ -86,6 +86,8 @@ def test_sessions_are_listed_forked_and_forgotten(visit: Visit, live: Live) -> N
     row = page.locator("tr", has=page.get_by_text("tale", exact=True))
     told = httpx.get(f"{live.url}/sessions/tale").json()
     expect(row.locator("td").first).to_have_text(str(told["tokens"]))
+    edits = live.samples()["tane_kv_cache_evicted_tokens_total edit"]
+    expect(page.locator("#view-sessions .note").last).to_contain_text(f"{edits:,.0f} by edits")
 
     page.get_by_label("Name of a fork of tale").fill("other-end")
     page.keyboard.press("Enter")

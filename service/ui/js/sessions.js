@@ -1,9 +1,11 @@
 // What each session keeps warm, as a tree of forks. Knows `/sessions`. Always: what is shown is what the server says now.
 
-import { call } from "./api.js";
-import { bytes, el } from "./dom.js";
+import { call, callText } from "./api.js";
+import { bytes, el, figure } from "./dom.js";
+import { samplesOf, total } from "./exposition.js";
 
 const EVERY_MS = 2000;
+const REASONS = { edit: "by edits", capacity: "for want of room", ttl: "unused for too long", explicit: "forgotten" };
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
 
 export function view(section, { info }) {
@@ -33,8 +35,9 @@ class Sessions {
     if (this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
     await this._try(async () => {
       const all = await Promise.all(this._models.map(async (model) => [model, (await call(`/sessions?model=${encodeURIComponent(model)}`)).sessions]));
+      const samples = samplesOf(await callText("/metrics"));
       const focused = document.activeElement?.dataset?.name;
-      this._list.replaceChildren(...all.map(([model, sessions]) => this._of(model, sessions)));
+      this._list.replaceChildren(...all.map(([model, sessions]) => this._of(model, sessions, samples)));
       if (focused) [...this._list.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
     });
   }
@@ -49,11 +52,11 @@ class Sessions {
     }
   }
 
-  _of(model, sessions) {
+  _of(model, sessions, samples) {
     const title = this._models.length > 1 ? el("h2", { text: model }) : null;
     if (!sessions.length) return el("section", {}, title, el("p", { class: "empty", text: "There is none. Each text that is written here makes one." }));
     const head = el("tr", {}, ...["session", "tokens", "memory", "last used", ""].map((name) => el("th", { scope: "col", text: name })));
-    return el("section", {}, title, el("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": `Sessions of ${model}` }, el("table", { class: "plain" }, el("thead", {}, head), el("tbody", {}, ...ordered(sessions).map((entry) => this._row(model, entry))))));
+    return el("section", {}, title, el("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": `Sessions of ${model}` }, el("table", { class: "plain" }, el("thead", {}, head), el("tbody", {}, ...ordered(sessions).map((entry) => this._row(model, entry))))), el("p", { class: "note", text: `Let go since the server began, in tokens: ${evictions(samples, model)}.` }));
   }
 
   _row(model, { session, depth }) {
@@ -78,6 +81,10 @@ class Sessions {
     name.style.paddingLeft = `${1.5 * depth}rem`;
     return el("tr", {}, name, el("td", { class: "number", text: String(session.tokens) }), el("td", { class: "number", text: bytes(session.bytes) }), el("td", { text: session.busy ? "now" : ago(session.idle_s) }), el("td", {}, form));
   }
+}
+
+function evictions(samples, model) {
+  return Object.entries(REASONS).map(([reason, words]) => `${figure(total(samples, "tane_kv_cache_evicted_tokens_total", { model, reason }), 9)} ${words}`).join(", ");
 }
 
 /** Each session with its depth: forks follow what they were forked from. */
