@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from service.constraints import MAX_ENTRIES
 from tests.hostile.inputs import Hostile, every_input
 from tests.hostile.wire import talk
 
@@ -126,6 +127,11 @@ class Caller:
         for hostile in self._hostile:
             self._send(hostile)
 
+    def fill_constraints(self) -> None:
+        """As many different constraints as the server keeps."""
+        for number in range(MAX_ENTRIES):
+            self._constrained(PATTERNS[0] % (number + 1))
+
     def _every_status(self) -> None:
         """That comes with the kinds of calls: each is a series of the metrics from its first time on."""
         self._post("/generate", {"prompt": "a", "max_new_tokens": 1, "session_id": "a"}, (200,))
@@ -180,6 +186,9 @@ class Caller:
 
     def constrained(self) -> None:
         pattern = self._random.choice(PATTERNS) % self._random.randrange(1, 100)
+        self._constrained(pattern)
+
+    def _constrained(self, pattern: str) -> None:
         fields = {"constraint": {"regex": pattern}, "max_new_tokens": 200}
         self._post("/generate", {"prompt": self._words(30), **fields}, (200,))
 
