@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from service.constraints import MAX_ENTRIES
 from tests.hostile.inputs import Hostile, every_input
 from tests.hostile.wire import talk
 
@@ -44,6 +45,8 @@ LONGEST_PROMPT, LONGEST_TEXT = 160, 40
 MOST_TRANSCRIPT = 1200
 TIMEOUT_S = 120.0
 FAULT = 500
+LEFT = 8
+"""Calls that are left, so that surely some are before their end."""
 PATTERNS = ("[a-z]{%d}", "(yes|no){1,%d}", r"\d{1,%d}\.\d+")
 SAMPLING: tuple[dict[str, Any], ...] = (
     {},
@@ -120,11 +123,26 @@ class Caller:
         """Each kind of call and each hostile input once."""
         for kind in self.kinds:
             self.do(kind)
-        body = {"prompt": "a", "max_new_tokens": 1, "session_id": "session-0"}
-        self._post("/generate", body, (200,))
-        self._post("/sessions/session-0/fork", {"session_id": "session-0"}, (409,))
+        self._every_status()
         for hostile in self._hostile:
             self._send(hostile)
+
+    def fill_constraints(self) -> None:
+        """As many different constraints as the server keeps."""
+        for number in range(MAX_ENTRIES):
+            self._constrained(PATTERNS[0] % (number + 1))
+
+    def _every_status(self) -> None:
+        """That comes with the kinds of calls: each is a series of the metrics from its first time on."""
+        self._post("/generate", {"prompt": "a", "max_new_tokens": 1, "session_id": "a"}, (200,))
+        for copied, status in (("a", 409), ("b", 201)):
+            self._post("/sessions/a/fork", {"session_id": copied}, (status,))
+        for name, status in (("a", 204), ("b", 204), ("a", 404)):
+            self._count(self._client.delete(f"/sessions/{name}"), (status,))
+        self._post("/sessions/a/fork", {"session_id": "b"}, (404,))
+        for _ in range(LEFT):
+            self.leave_stream()
+            self.leave_whole()
 
     def whole(self) -> None:
         self._post("/generate", self._body(), (200,))
@@ -168,6 +186,9 @@ class Caller:
 
     def constrained(self) -> None:
         pattern = self._random.choice(PATTERNS) % self._random.randrange(1, 100)
+        self._constrained(pattern)
+
+    def _constrained(self, pattern: str) -> None:
         fields = {"constraint": {"regex": pattern}, "max_new_tokens": 200}
         self._post("/generate", {"prompt": self._words(30), **fields}, (200,))
 

@@ -89,6 +89,8 @@ def soak(seconds: float, *, callers: int, every_s: float, options: Sequence[str]
         for caller in calling:
             stack.callback(caller.close)
         calling[0].everything()
+        if seconds >= LEAST_S_FOR_SLOPE:
+            calling[0].fill_constraints()
         headers = {"authorization": f"Bearer {KEYS[-1]}"}
         metrics = stack.enter_context(httpx.Client(base_url=server.url, headers=headers, timeout=TIMEOUT_S))
         with singing(server.url, KEYS[-1]) as song, _calling(calling):
