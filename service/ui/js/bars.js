@@ -4,6 +4,7 @@
 import { el, figure, percent, svg, visible } from "./dom.js";
 
 const NAMES = { temperature: "τ", top_k: "top-k", top_p: "top-p", min_p: "min-p" };
+const LEFT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const SCALES = [0.05, 0.1, 0.25, 0.5, 1];
 const NARROWEST = 0.0015;
 /** Of the whole line; narrower candidates are left as its ground. */
@@ -53,7 +54,7 @@ function stageHead(stage, settings) {
     "th",
     { scope: "col", title: stage.name.replace("_", "-") },
     `${NAMES[stage.name] ?? stage.name}${value}`,
-    el("small", { text: `${new Intl.NumberFormat("en").format(stage.candidates)} left` }),
+    el("small", { text: `${LEFT.format(stage.candidates)} left` }),
     el("small", { text: dropped }),
   );
 }
