@@ -61,9 +61,8 @@ def test_nothing_is_wider_than_the_window(visit: Visit, width: int) -> None:
 
 def test_the_first_paint_comes_soon(visit: Visit) -> None:
     """In one of some visits, since others may have the machine meanwhile."""
-    paints = []
-    for _ in range(5):
-        page = visit.open()
-        paints.append(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    paints = (
+        visit.open().evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") for _ in range(5)
+    )
 
-    assert min(paints) < 500
+    assert any(paint < 500 for paint in paints)

@@ -10,7 +10,13 @@ const KEPT = "tane.key";
 export class ApiError extends Error {
   constructor(status, error) {
     super(error.message);
-    Object.assign(this, { status, code: error.code, param: error.param, allowed: error.allowed, requestId: error.request_id });
+    Object.assign(this, {
+      status,
+      code: error.code,
+      param: error.param,
+      allowed: error.allowed,
+      requestId: error.request_id,
+    });
   }
 }
 
@@ -21,15 +27,26 @@ function askKey(wasWrong) {
   const dialog = byId("key-dialog");
   byId("key-problem").hidden = !wasWrong;
   asking ??= new Promise((resolve, reject) => {
-    dialog.addEventListener("close", () => {
-      asking = null;
-      const key = byId("key").value;
-      byId("key").value = "";
-      if (dialog.returnValue === "dismissed" || key === "") return reject(new ApiError(401, { message: "a key is needed" }));
-      sessionStorage.setItem(KEPT, key);
-      resolve();
-    }, { once: true });
-    dialog.addEventListener("cancel", () => { dialog.returnValue = "dismissed"; }, { once: true });
+    dialog.addEventListener(
+      "close",
+      () => {
+        asking = null;
+        const key = byId("key").value;
+        byId("key").value = "";
+        if (dialog.returnValue === "dismissed" || key === "")
+          return reject(new ApiError(401, { message: "a key is needed" }));
+        sessionStorage.setItem(KEPT, key);
+        resolve();
+      },
+      { once: true },
+    );
+    dialog.addEventListener(
+      "cancel",
+      () => {
+        dialog.returnValue = "dismissed";
+      },
+      { once: true },
+    );
     dialog.returnValue = "";
     dialog.showModal();
   });
@@ -38,7 +55,10 @@ function askKey(wasWrong) {
 
 function headers(hasBody) {
   const key = sessionStorage.getItem(KEPT);
-  return { ...(hasBody ? { "content-type": "application/json" } : {}), ...(key ? { authorization: `Bearer ${key}` } : {}) };
+  return {
+    ...(hasBody ? { "content-type": "application/json" } : {}),
+    ...(key ? { authorization: `Bearer ${key}` } : {}),
+  };
 }
 
 /** The response, once the server lets us in. Throws ApiError. */
@@ -54,7 +74,8 @@ async function open(path, { body, method, signal } = {}) {
     });
     if (response.ok) return response;
     const answer = await response.json().catch(() => ({}));
-    if (response.status !== 401) throw new ApiError(response.status, answer.error ?? { message: `the server answered ${response.status}` });
+    if (response.status !== 401)
+      throw new ApiError(response.status, answer.error ?? { message: `the server answered ${response.status}` });
     await askKey(hasKey);
   }
 }

@@ -7,7 +7,15 @@ const ROLES = ["system", "user", "assistant"];
 export class Conversation {
   constructor(element) {
     this._turns = el("ol", { class: "turns" });
-    element.append(this._turns, el("button", { type: "button", class: "quiet", text: "Add a turn", onclick: () => this._add(this._next(), "").querySelector("textarea").focus() }));
+    element.append(
+      this._turns,
+      el("button", {
+        type: "button",
+        class: "quiet",
+        text: "Add a turn",
+        onclick: () => this._add(this._next(), "").querySelector("textarea").focus(),
+      }),
+    );
     this.fill([{ role: "user", content: "" }]);
   }
 
@@ -35,11 +43,21 @@ export class Conversation {
 
   _add(role, content) {
     const number = this._turns.children.length + 1;
-    const select = el("select", { "aria-label": `Who speaks in turn ${number}` }, ...ROLES.map((name) => el("option", { value: name, text: name })));
+    const select = el(
+      "select",
+      { "aria-label": `Who speaks in turn ${number}` },
+      ...ROLES.map((name) => el("option", { value: name, text: name })),
+    );
     select.value = role;
     const text = el("textarea", { class: "prose", rows: 2, "aria-label": `What is said in turn ${number}` });
     text.value = content;
-    const remove = el("button", { type: "button", class: "quiet", "aria-label": `Remove turn ${number}`, text: "×", onclick: () => turn.remove() });
+    const remove = el("button", {
+      type: "button",
+      class: "quiet",
+      "aria-label": `Remove turn ${number}`,
+      text: "×",
+      onclick: () => turn.remove(),
+    });
     const turn = el("li", {}, el("div", { class: "who" }, select, remove), text);
     this._turns.append(turn);
     return turn;

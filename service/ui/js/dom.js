@@ -51,5 +51,9 @@ export function bytes(value) {
 /** Text in which what is usually not seen can be seen. */
 export function visible(text) {
   if (text === "") return "∅";
-  return text.replace(/ /g, "␣").replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/[\u0000-\u001f\u007f]/g, "·");
+  return text
+    .replace(/ /g, "␣")
+    .replace(/\n/g, "↵")
+    .replace(/\t/g, "⇥")
+    .replace(/[\u0000-\u001f\u007f]/g, "·");
 }

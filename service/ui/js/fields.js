@@ -8,7 +8,18 @@ const GROUPS = [
   ["Form", ["constraint", "logit_bias", "banned_token_ids"]],
   ["Serving", ["model", "num_return", "session_id", "use_cache", "speculation", "deadline_ms"]],
 ];
-const OWN = ["prompt", "prompt_tokens", "messages", "stream", "logprobs", "explain", "resume", "seed", "beam_width", "length_penalty"];
+const OWN = [
+  "prompt",
+  "prompt_tokens",
+  "messages",
+  "stream",
+  "logprobs",
+  "explain",
+  "resume",
+  "seed",
+  "beam_width",
+  "length_penalty",
+];
 /** What the page has controls of its own for. */
 
 /** [{title, fields: [field]}]: field is {name, kind, description, initial, minimum, maximum, exclusive, options, text}. */
@@ -17,7 +28,10 @@ export function groupsOf(document) {
   const placed = new Set([...OWN, ...GROUPS.flatMap(([, names]) => names)]);
   const other = Object.keys(properties).filter((name) => !placed.has(name));
   return [...GROUPS, ["Other", other]]
-    .map(([title, names]) => ({ title, fields: names.filter((name) => name in properties).map((name) => field(name, properties[name])) }))
+    .map(([title, names]) => ({
+      title,
+      fields: names.filter((name) => name in properties).map((name) => field(name, properties[name])),
+    }))
     .filter((group) => group.fields.length);
 }
 
@@ -37,7 +51,7 @@ function field(name, schema) {
     name,
     kind: kindOf(form),
     description: schema.description ?? "",
-    initial: schema["x-default"] ?? (schema.default ?? null),
+    initial: schema["x-default"] ?? schema.default ?? null,
     minimum,
     maximum: form.maximum,
     exclusive: form.exclusiveMinimum !== undefined,
@@ -69,11 +83,16 @@ export function read(field, text) {
   if (text.trim() === "") return undefined;
   switch (field.kind) {
     case "integer":
-    case "number": return readNumber(field, text);
-    case "boolean": return text === "true";
-    case "list": return readList(field, text);
-    case "json": return readJson(text);
-    default: return text.trim();
+    case "number":
+      return readNumber(field, text);
+    case "boolean":
+      return text === "true";
+    case "list":
+      return readList(field, text);
+    case "json":
+      return readJson(text);
+    default:
+      return text.trim();
   }
 }
 
@@ -82,14 +101,19 @@ function readNumber(field, text) {
   const isWhole = field.kind === "number" || Number.isInteger(value);
   const isLow = field.minimum !== undefined && (field.exclusive ? value <= field.minimum : value < field.minimum);
   if (!Number.isFinite(value) || !isWhole || isLow || value > (field.maximum ?? Infinity)) {
-    throw new RangeError(`must be ${field.kind === "integer" ? "a whole number" : "a number"}${rangeOf(field) ? `, ${rangeOf(field)}` : ""}`);
+    throw new RangeError(
+      `must be ${field.kind === "integer" ? "a whole number" : "a number"}${rangeOf(field) ? `, ${rangeOf(field)}` : ""}`,
+    );
   }
   return value;
 }
 
 function readList(field, text) {
   if (field.items !== "integer") return text.split("\n").filter((line) => line !== "");
-  const ids = text.split(/[\s,]+/).filter(Boolean).map(Number);
+  const ids = text
+    .split(/[\s,]+/)
+    .filter(Boolean)
+    .map(Number);
   if (!ids.every((id) => Number.isInteger(id) && id >= 0)) throw new RangeError("must be token ids, divided by commas");
   return ids;
 }

@@ -59,8 +59,15 @@ export class ParameterForm {
   }
 
   _group(title, fields, defaults, models) {
-    const rows = fields.map((field) => this._row(field.name === "model" ? { ...field, kind: "choice", options: models } : field, defaults[field.name]));
-    return el("details", { class: "group", open: OPEN.includes(title) }, el("summary", {}, el("span", { text: title })), ...rows);
+    const rows = fields.map((field) =>
+      this._row(field.name === "model" ? { ...field, kind: "choice", options: models } : field, defaults[field.name]),
+    );
+    return el(
+      "details",
+      { class: "group", open: OPEN.includes(title) },
+      el("summary", {}, el("span", { text: title })),
+      ...rows,
+    );
   }
 
   _row(field, own) {
@@ -74,7 +81,12 @@ export class ParameterForm {
       input.toggleAttribute("aria-invalid", message !== null);
     };
     this._controls.set(field.name, { field, input, fault });
-    const label = el("label", { for: id }, el("span", { text: words(field.name) }), el("span", { class: "range", text: rangeOf(field) }));
+    const label = el(
+      "label",
+      { for: id },
+      el("span", { text: words(field.name) }),
+      el("span", { class: "range", text: rangeOf(field) }),
+    );
     const slider = field.name in SLIDERS ? sliderOf(field, input, own) : null;
     return el("div", { class: slider ? "field slides" : "field" }, label, slider, input, note, problem);
   }
@@ -85,18 +97,27 @@ function prose(description) {
   return description.split("`").map((part, index) => (index % 2 ? el("code", { text: part }) : part));
 }
 
-export const words = (name) => name.replace(/_/g, " ").replace(/^top (.)$/, "top-$1").replace(/^min p$/, "min-p");
+export const words = (name) =>
+  name
+    .replace(/_/g, " ")
+    .replace(/^top (.)$/, "top-$1")
+    .replace(/^min p$/, "min-p");
 
 function control(field, id, initial) {
   const common = { id, "aria-describedby": `${id}-note ${id}-problem` };
   const hint = initial === null || typeof initial === "object" ? "" : shortly(String(initial));
   switch (field.kind) {
-    case "choice": return select(common, field.options, hint);
-    case "boolean": return select(common, ["true", "false"], hint, { true: "yes", false: "no" });
+    case "choice":
+      return select(common, field.options, hint);
+    case "boolean":
+      return select(common, ["true", "false"], hint, { true: "yes", false: "no" });
     case "list":
-    case "json": return el("textarea", { ...common, rows: 1, spellcheck: "false", placeholder: "none", class: "code" });
-    case "text": return el("input", { ...common, spellcheck: "false", placeholder: hint || "none" });
-    default: return el("input", { ...common, inputmode: "decimal", placeholder: hint || "none", class: "number" });
+    case "json":
+      return el("textarea", { ...common, rows: 1, spellcheck: "false", placeholder: "none", class: "code" });
+    case "text":
+      return el("input", { ...common, spellcheck: "false", placeholder: hint || "none" });
+    default:
+      return el("input", { ...common, inputmode: "decimal", placeholder: hint || "none", class: "number" });
   }
 }
 
@@ -107,17 +128,30 @@ function shortly(initial) {
 
 function select(common, options, hint, names = {}) {
   const first = el("option", { value: "", text: hint ? `${names[hint] ?? hint} (default)` : "default" });
-  return el("select", common, first, ...options.map((option) => el("option", { value: option, text: names[option] ?? option })));
+  return el(
+    "select",
+    common,
+    first,
+    ...options.map((option) => el("option", { value: option, text: names[option] ?? option })),
+  );
 }
 
 function sliderOf(field, input, own) {
   const rest = own ?? (field.name === "min_p" ? 0 : 1);
   const slider = el("input", {
-    type: "range", min: field.minimum, max: field.maximum, step: SLIDERS[field.name], value: rest, tabindex: -1, "aria-hidden": "true",
+    type: "range",
+    min: field.minimum,
+    max: field.maximum,
+    step: SLIDERS[field.name],
+    value: rest,
+    tabindex: -1,
+    "aria-hidden": "true",
   });
   slider.addEventListener("input", () => {
     input.value = field.exclusive && Number(slider.value) <= field.minimum ? slider.step : slider.value;
   });
-  input.addEventListener("input", () => { slider.value = input.value === "" ? rest : input.value; });
+  input.addEventListener("input", () => {
+    slider.value = input.value === "" ? rest : input.value;
+  });
   return slider;
 }

@@ -5,9 +5,9 @@
 import { call } from "./api.js";
 import { drawLine, entropyCurve, matrix } from "./bars.js";
 import { byId, el, figure, percent, visible } from "./dom.js";
+import { canFollow, contextOf, difference, explainAt, explanationOf, settingsOf } from "./explaining.js";
 import { words } from "./form.js";
-import { uniform } from "./philox.js";
-import { entropies, entropyOf, explain, ranking, rowFrom } from "./stages.js";
+import { entropies, entropyOf, ranking, rowFrom } from "./stages.js";
 
 const NAMED = 40;
 const LISTED = 10;
@@ -25,7 +25,12 @@ export class Inspector {
   clear() {
     this._rows.clear();
     this._turn += 1;
-    this._panel.replaceChildren(el("p", { class: "empty", text: "Choose a token of the text: click it, or walk with the arrow keys and press Enter." }));
+    this._panel.replaceChildren(
+      el("p", {
+        class: "empty",
+        text: "Choose a token of the text: click it, or walk with the arrow keys and press Enter.",
+      }),
+    );
   }
 
   /** `at`: {request, parameters, tokens, index, sample, chooses}. */
@@ -39,7 +44,8 @@ export class Inspector {
       if (canFollow(at)) this._render();
       else await this._renderServers(turn);
     } catch (error) {
-      if (turn === this._turn) this._panel.replaceChildren(this._head(at), el("p", { class: "problem", role: "alert", text: error.message }));
+      if (turn === this._turn)
+        this._panel.replaceChildren(this._head(at), el("p", { class: "problem", role: "alert", text: error.message }));
     }
   }
 
@@ -57,10 +63,27 @@ export class Inspector {
 
   _head({ tokens, index }) {
     const token = tokens[index];
-    const step = (by, label, sign) => el("button", { type: "button", class: "quiet", "aria-label": label, text: sign, disabled: !tokens[index + by], onclick: () => this._onstep(index + by) });
-    return el("header", { class: "token-head" }, step(-1, "Token before", "←"), el("div", {},
-      el("strong", { class: "token-name", text: visible(token.shown || token.text || "") }),
-      el("span", { class: "note", text: `token ${index + 1} of ${tokens.length} · id ${token.id}` })), step(1, "Token after", "→"));
+    const step = (by, label, sign) =>
+      el("button", {
+        type: "button",
+        class: "quiet",
+        "aria-label": label,
+        text: sign,
+        disabled: !tokens[index + by],
+        onclick: () => this._onstep(index + by),
+      });
+    return el(
+      "header",
+      { class: "token-head" },
+      step(-1, "Token before", "←"),
+      el(
+        "div",
+        {},
+        el("strong", { class: "token-name", text: visible(token.shown || token.text || "") }),
+        el("span", { class: "note", text: `token ${index + 1} of ${tokens.length} · id ${token.id}` }),
+      ),
+      step(1, "Token after", "→"),
+    );
   }
 
   _render() {
@@ -90,27 +113,47 @@ export class Inspector {
   /** Bars, line and figures anew for the settings as they are. */
   _update() {
     const at = this._at;
-    const draw = { ...at.settings, bias: biasOf(at.parameters), banned: at.parameters.banned_token_ids ?? [], uniform: uniform(at.parameters.seed, at.sample, at.index) };
-    const told = explain(at.row, draw, at.order);
+    const told = explainAt(at, at.settings);
     at.base ??= told;
     const token = at.tokens[at.index];
     const last = told.stages.at(-1);
     const candidates = this._candidates(told, [token.id, told.chosen]);
     const choose = at.chooses ? (candidate) => this._onchoose(at.index, candidate) : null;
-    this._live.replaceChildren(this._facts(told, token), matrix(told.stages, at.settings, candidates, told.chosen, choose),
-      told.uniform === null ? el("p", { class: "note", text: "At temperature 0 nothing is drawn: the likeliest is taken." }) : drawLine(last, told.uniform, told.chosen, (id) => this._text(id)));
+    this._live.replaceChildren(
+      this._facts(told, token),
+      matrix(told.stages, at.settings, candidates, told.chosen, choose),
+      told.uniform === null
+        ? el("p", { class: "note", text: "At temperature 0 nothing is drawn: the likeliest is taken." })
+        : drawLine(last, told.uniform, told.chosen, (id) => this._text(id)),
+    );
     const isTaken = told.chosen === token.id;
-    this._said.textContent = isTaken ? "With these settings this token is taken." : `With these settings ${token.forced ? "the draw takes" : "the same number takes"} “${visible(this._text(told.chosen))}”.`;
-    if (this._points) this._curve.replaceChildren(entropyCurve(this._points, [at.settings.temperature, at.settings.temperature === 0 ? 0 : entropies(told.row, [at.settings.temperature])[0] / Math.LN2]));
-    this.told = told;
+    this._said.textContent = isTaken
+      ? "With these settings this token is taken."
+      : `With these settings ${token.forced ? "the draw takes" : "the same number takes"} “${visible(this._text(told.chosen))}”.`;
+    if (this._points)
+      this._curve.replaceChildren(
+        entropyCurve(this._points, [
+          at.settings.temperature,
+          at.settings.temperature === 0 ? 0 : entropies(told.row, [at.settings.temperature])[0] / Math.LN2,
+        ]),
+      );
   }
 
   _facts(told, token) {
     const model = told.stages[0];
     const p = model.weights[token.id] / model.total;
     const left = told.uniform === null ? 0 : entropyOf(told.stages.at(-1).weights) / Math.LN2;
-    const facts = [["Probability", percent(p)], ["Surprise", `${figure(-Math.log2(p))} bits`], ["Entropy", `${figure(told.entropy / Math.LN2)} bits`], ["… of what is left", `${figure(Math.max(0, left))} bits`]];
-    return el("dl", { class: "facts" }, ...facts.map(([name, value]) => el("div", {}, el("dt", { text: name }), el("dd", { text: value }))));
+    const facts = [
+      ["Probability", percent(p)],
+      ["Surprise", `${figure(-Math.log2(p))} bits`],
+      ["Entropy", `${figure(told.entropy / Math.LN2)} bits`],
+      ["… of what is left", `${figure(Math.max(0, left))} bits`],
+    ];
+    return el(
+      "dl",
+      { class: "facts" },
+      ...facts.map(([name, value]) => el("div", {}, el("dt", { text: name }), el("dd", { text: value }))),
+    );
   }
 
   _candidates(told, also) {
@@ -128,7 +171,14 @@ export class Inspector {
     const { settings } = this._at;
     const rows = Object.entries(KNOBS).map(([name, [minimum, maximum, step]]) => {
       const output = el("output", { for: `knob-${name}`, text: figure(settings[name]) });
-      const input = el("input", { id: `knob-${name}`, type: "range", min: minimum, max: Math.max(maximum, settings[name]), step, value: settings[name] });
+      const input = el("input", {
+        id: `knob-${name}`,
+        type: "range",
+        min: minimum,
+        max: Math.max(maximum, settings[name]),
+        step,
+        value: settings[name],
+      });
       input.addEventListener("input", () => {
         settings[name] = Number(input.value);
         output.textContent = name === "top_k" && settings[name] === 0 ? "off" : figure(settings[name]);
@@ -137,24 +187,37 @@ export class Inspector {
       });
       return el("div", { class: "knob" }, el("label", { for: `knob-${name}`, text: words(name) }), input, output);
     });
-    const reset = el("button", { type: "button", class: "quiet", hidden: true, text: "As it was asked", onclick: () => {
-      this._at.settings = settingsOf(this._at.parameters);
-      this._render();
-      byId("knob-temperature").focus();
-    } });
+    const reset = el("button", {
+      type: "button",
+      class: "quiet",
+      hidden: true,
+      text: "As it was asked",
+      onclick: () => {
+        this._at.settings = settingsOf(this._at.parameters);
+        this._render();
+        byId("knob-temperature").focus();
+      },
+    });
     return el("fieldset", { class: "knobs" }, el("legend", { text: "What if" }), ...rows, reset);
   }
 
   _check() {
     const result = el("p", { class: "note", role: "status" });
-    const button = el("button", { type: "button", text: "Check against the server's explanation", onclick: async () => {
-      result.textContent = "Asking…";
-      try {
-        result.textContent = difference(explainAt(this._at), await explanationOf(this._at));
-      } catch (error) {
-        result.textContent = error.message;
-      }
-    } });
+    const button = el("button", {
+      type: "button",
+      text: "Check against the server's explanation",
+      onclick: async () => {
+        result.textContent = "Asking…";
+        try {
+          result.textContent = difference(
+            explainAt(this._at, settingsOf(this._at.parameters)),
+            await explanationOf(this._at),
+          );
+        } catch (error) {
+          result.textContent = error.message;
+        }
+      },
+    });
     return el("div", { class: "check" }, button, result);
   }
 
@@ -163,64 +226,30 @@ export class Inspector {
     const at = this._at;
     const told = await explanationOf(at);
     if (turn !== this._turn) return;
-    for (const stage of told.stages) for (const entry of stage.top) at.texts.set(entry.id, { token_id: entry.id, text: entry.text });
-    const ids = [...new Set([...told.stages.at(-1).top, ...told.stages[0].top].map((entry) => entry.id))].slice(0, LISTED + 2);
+    for (const stage of told.stages)
+      for (const entry of stage.top) at.texts.set(entry.id, { token_id: entry.id, text: entry.text });
+    const ids = [...new Set([...told.stages.at(-1).top, ...told.stages[0].top].map((entry) => entry.id))].slice(
+      0,
+      LISTED + 2,
+    );
     const choose = at.chooses && !at.parameters.constraint ? (candidate) => this._onchoose(at.index, candidate) : null;
-    this._panel.replaceChildren(this._head(at), el("p", { class: "note", text: `Entropy ${figure(told.entropy / Math.LN2)} bits${told.uniform === null ? "" : ` · u = ${told.uniform.toFixed(4)}`}` }),
-      matrix(told.stages, at.settings, ids.map((id) => ({ ...at.texts.get(id), id, text: this._text(id) })), at.tokens[at.index].id, choose),
-      el("p", { class: "note", text: "A constraint, penalties or a least length take part in this choice, which the server alone can follow: so there are no sliders." }));
+    this._panel.replaceChildren(
+      this._head(at),
+      el("p", {
+        class: "note",
+        text: `Entropy ${figure(told.entropy / Math.LN2)} bits${told.uniform === null ? "" : ` · u = ${told.uniform.toFixed(4)}`}`,
+      }),
+      matrix(
+        told.stages,
+        at.settings,
+        ids.map((id) => ({ ...at.texts.get(id), id, text: this._text(id) })),
+        at.tokens[at.index].id,
+        choose,
+      ),
+      el("p", {
+        class: "note",
+        text: "A constraint, penalties or a least length take part in this choice, which the server alone can follow: so there are no sliders.",
+      }),
+    );
   }
-}
-
-/** What comes before the token, in the fields of `/logits`. */
-function contextOf({ request, tokens, index }) {
-  const { model, prompt, prompt_tokens, messages } = request;
-  const before = tokens.slice(0, index).map((token) => token.id);
-  return { model, prompt, prompt_tokens, messages, ...(before.length ? { resume: { token_ids: before } } : {}) };
-}
-
-function settingsOf({ temperature, top_k, top_p, min_p }) {
-  return { temperature, top_k, top_p, min_p };
-}
-
-function biasOf(parameters) {
-  return Object.entries(parameters.logit_bias ?? {}).map(([id, value]) => [Number(id), value]);
-}
-
-/** Whether the stages can be computed from logits, bias and bans alone. */
-function canFollow({ parameters, index }) {
-  const { repetition_penalty, presence_penalty, frequency_penalty, constraint, min_new_tokens } = parameters;
-  return repetition_penalty === 1 && presence_penalty === 0 && frequency_penalty === 0 && !constraint && index >= min_new_tokens;
-}
-
-function explainAt(at) {
-  return explain(at.row, { ...settingsOf(at.parameters), bias: biasOf(at.parameters), banned: at.parameters.banned_token_ids ?? [], uniform: uniform(at.parameters.seed, at.sample, at.index) }, at.order);
-}
-
-/** The server's `explain` of this token, in the form of `stages.js`. */
-async function explanationOf(at) {
-  const { request, parameters, index, sample } = at;
-  const { session_id, resume, num_return, deadline_ms, ...same } = request;
-  const context = contextOf(at);
-  if (sample > 0) throw new Error("The server explains the first of several texts alone.");
-  const least = Math.min(parameters.min_new_tokens, index + 1);
-  const answer = await call("/generate", { body: { ...same, ...context, seed: parameters.seed, max_new_tokens: index + 1, min_new_tokens: least, explain: true, use_cache: false } });
-  const told = answer.explain[index];
-  return { ...told, stages: told.stages.map((stage) => ({ ...stage, top: stage.top.map((entry) => ({ id: entry.token_id, text: entry.text, probability: entry.probability })) })) };
-}
-
-/** How far two explanations of one choice are apart, for people. */
-export function difference(ours, theirs) {
-  const names = (told) => told.stages.map((stage) => `${stage.name} ${stage.candidates}`).join(", ");
-  if (names(ours) !== names(theirs)) return `Not equal: ${names(ours)} here, ${names(theirs)} on the server.`;
-  let most = Math.max(Math.abs(ours.entropy - theirs.entropy), Math.abs((ours.uniform ?? 0) - (theirs.uniform ?? 0)));
-  for (const [index, stage] of theirs.stages.entries()) {
-    most = Math.max(most, Math.abs(stage.mass - ours.stages[index].mass));
-    for (const [place, entry] of stage.top.entries()) {
-      const own = ours.stages[index].top[place];
-      if (own?.id !== entry.id) return `Not equal: after ${stage.name} another token is number ${place + 1}.`;
-      most = Math.max(most, Math.abs(entry.probability - own.probability));
-    }
-  }
-  return most < 1e-12 ? `Equal to the server's, stage by stage (the largest difference is ${most === 0 ? "0" : most.toExponential(0)}).` : `Not equal: the largest difference is ${most.toExponential(1)}.`;
 }

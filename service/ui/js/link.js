@@ -23,7 +23,9 @@ export function readLink(hash) {
     const text = atob(hash.slice(MARK.length).replace(/-/g, "+").replace(/_/g, "/"));
     const raw = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
     const held = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw));
-    return held && typeof held.request === "object" && held.request !== null ? { ...held, request: shared(held.request) } : null;
+    return held && typeof held.request === "object" && held.request !== null
+      ? { ...held, request: shared(held.request) }
+      : null;
   } catch {
     return null;
   }
@@ -47,7 +49,7 @@ export function python(request, needsKey) {
 }
 
 export function javascript(request, needsKey) {
-  const key = needsKey ? ', authorization: `Bearer ${process.env.TANE_API_KEY}`' : "";
+  const key = needsKey ? ", authorization: `Bearer ${process.env.TANE_API_KEY}`" : "";
   return `const response = await fetch("${location.origin}/generate", {\n  method: "POST",\n  headers: { "content-type": "application/json"${key} },\n  body: ${JSON.stringify(toJson(request))},\n});\nconsole.log((await response.json()).text);\n`;
 }
 
@@ -59,7 +61,9 @@ function literal(value, name = "") {
   if (name === "seed") return value;
   if (Array.isArray(value)) return `[${value.map((item) => literal(item)).join(", ")}]`;
   if (typeof value === "object") {
-    return `{${Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${literal(item, key)}`).join(", ")}}`;
+    return `{${Object.entries(value)
+      .map(([key, item]) => `${JSON.stringify(key)}: ${literal(item, key)}`)
+      .join(", ")}}`;
   }
   return JSON.stringify(value);
 }

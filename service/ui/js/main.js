@@ -20,7 +20,12 @@ let followed = "";
 async function begin() {
   const [document, info] = await Promise.all([call("/openapi.json"), call("/info")]);
   const { version, model, reproducibility } = info;
-  byId("served").replaceChildren(el("span", { class: "model", text: model.name }), el("span", { text: ` ${reproducibility.level === "bitwise" ? "same seed, same bits" : "best effort"} · ${version}` }));
+  byId("served").replaceChildren(
+    el("span", { class: "model", text: model.name }),
+    el("span", {
+      text: ` ${reproducibility.level === "bitwise" ? "same seed, same bits" : "best effort"} · ${version}`,
+    }),
+  );
   byId("served").title = `${model.sha256} · ${reproducibility.fingerprint}`;
   const context = { document, info };
   const write = new Write(document, info);

@@ -12,7 +12,12 @@ export function uniform(seed, sample, position) {
   for (let round = 0; round < 10; round += 1) {
     const first = MULTIPLIERS[0] * counter[0];
     const second = MULTIPLIERS[1] * counter[2];
-    counter = [(second >> 64n) ^ counter[1] ^ key[0], second & MASK, (first >> 64n) ^ counter[3] ^ key[1], first & MASK];
+    counter = [
+      (second >> 64n) ^ counter[1] ^ key[0],
+      second & MASK,
+      (first >> 64n) ^ counter[3] ^ key[1],
+      first & MASK,
+    ];
     key = key.map((word, index) => (word + WEYL[index]) & MASK);
   }
   return Number(counter[0] >> 11n) * 2 ** -53;

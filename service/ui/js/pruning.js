@@ -35,22 +35,28 @@ export function trial(seed, shared) {
 
 function hessian(inputs) {
   const matrix = Array.from({ length: WIDTH }, () => new Float64Array(WIDTH));
-  for (const input of inputs) for (let row = 0; row < WIDTH; row += 1) for (let column = 0; column < WIDTH; column += 1) matrix[row][column] += (2 * input[row] * input[column]) / SAMPLES;
+  for (const input of inputs)
+    for (let row = 0; row < WIDTH; row += 1)
+      for (let column = 0; column < WIDTH; column += 1)
+        matrix[row][column] += (2 * input[row] * input[column]) / SAMPLES;
   const mean = matrix.reduce((sum, row, index) => sum + row[index], 0) / WIDTH;
   for (let index = 0; index < WIDTH; index += 1) matrix[index][index] += DAMPING * mean;
   return matrix;
 }
 
 /** Of a positive definite matrix, by Gauss and Jordan. */
-export function inverted(matrix) {
+function inverted(matrix) {
   const size = matrix.length;
-  const work = matrix.map((row, index) => Float64Array.from([...row, ...Array.from({ length: size }, (_, column) => Number(column === index))]));
+  const work = matrix.map((row, index) =>
+    Float64Array.from([...row, ...Array.from({ length: size }, (_, column) => Number(column === index))]),
+  );
   for (let pivot = 0; pivot < size; pivot += 1) {
     const scale = work[pivot][pivot];
     for (let column = 0; column < 2 * size; column += 1) work[pivot][column] /= scale;
     for (let row = 0; row < size; row += 1) {
       const factor = work[row][pivot];
-      if (row !== pivot && factor !== 0) for (let column = 0; column < 2 * size; column += 1) work[row][column] -= factor * work[pivot][column];
+      if (row !== pivot && factor !== 0)
+        for (let column = 0; column < 2 * size; column += 1) work[row][column] -= factor * work[pivot][column];
     }
   }
   return work.map((row) => row.slice(size));
@@ -69,7 +75,11 @@ export function byMagnitude({ weights }, count) {
 
 /** By w²/(2·[H⁻¹]ᵢᵢ), with nothing to make up for it. */
 export function bySaliency({ weights, inverse }, count) {
-  return withoutSmallest(weights, weights.map((weight, index) => (weight * weight) / (2 * inverse[index][index])), count);
+  return withoutSmallest(
+    weights,
+    weights.map((weight, index) => (weight * weight) / (2 * inverse[index][index])),
+    count,
+  );
 }
 
 /** Optimal Brain Surgeon (Hassibi and Stork 1993): one weight after the other, the rest making up for each. */
@@ -78,7 +88,8 @@ export function bySurgery({ weights, inverse }, count) {
   const rest = inverse.map((row) => Float64Array.from(row));
   const out = new Set();
   while (out.size < count) {
-    let least = -1, price = Infinity;
+    let least = -1,
+      price = Infinity;
     for (let index = 0; index < WIDTH; index += 1) {
       const cost = (left[index] * left[index]) / (2 * rest[index][index]);
       if (!out.has(index) && cost < price) [least, price] = [index, cost];
@@ -98,10 +109,15 @@ export function bySurgery({ weights, inverse }, count) {
 
 /** How far the output moved, as a share of itself. */
 export function deviation({ weights, inputs }, pruned) {
-  let moved = 0, whole = 0;
+  let moved = 0,
+    whole = 0;
   for (const input of inputs) {
     let [output, change] = [0, 0];
-    for (let index = 0; index < WIDTH; index += 1) [output, change] = [output + input[index] * weights[index], change + input[index] * (pruned[index] - weights[index])];
+    for (let index = 0; index < WIDTH; index += 1)
+      [output, change] = [
+        output + input[index] * weights[index],
+        change + input[index] * (pruned[index] - weights[index]),
+      ];
     [whole, moved] = [whole + output * output, moved + change * change];
   }
   return Math.sqrt(moved / whole);

@@ -10,7 +10,13 @@ const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
 
 export function view(section, { info }) {
   const sessions = new Sessions(info);
-  section.append(el("p", { class: "lead", text: "A session is a name for a text whose keys and values stay in memory. A prompt that goes on from it, or changes part of it, computes only what is new. Losing one costs time and no text." }), sessions.element);
+  section.append(
+    el("p", {
+      class: "lead",
+      text: "A session is a name for a text whose keys and values stay in memory. A prompt that goes on from it, or changes part of it, computes only what is new. Losing one costs time and no text.",
+    }),
+    sessions.element,
+  );
   return sessions;
 }
 
@@ -34,11 +40,17 @@ class Sessions {
   async _look() {
     if (this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
     await this._try(async () => {
-      const all = await Promise.all(this._models.map(async (model) => [model, (await call(`/sessions?model=${encodeURIComponent(model)}`)).sessions]));
+      const all = await Promise.all(
+        this._models.map(async (model) => [
+          model,
+          (await call(`/sessions?model=${encodeURIComponent(model)}`)).sessions,
+        ]),
+      );
       const samples = samplesOf(await callText("/metrics"));
       const focused = document.activeElement?.dataset?.name;
       this._list.replaceChildren(...all.map(([model, sessions]) => this._of(model, sessions, samples)));
-      if (focused) [...this._list.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
+      if (focused)
+        [...this._list.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
     });
   }
 
@@ -54,20 +66,58 @@ class Sessions {
 
   _of(model, sessions, samples) {
     const title = this._models.length > 1 ? el("h2", { text: model }) : null;
-    if (!sessions.length) return el("section", {}, title, el("p", { class: "empty", text: "There is none. Each text that is written here makes one." }));
-    const head = el("tr", {}, ...["session", "tokens", "memory", "last used", ""].map((name) => el("th", { scope: "col", text: name })));
-    return el("section", {}, title, el("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": `Sessions of ${model}` }, el("table", { class: "plain" }, el("thead", {}, head), el("tbody", {}, ...ordered(sessions).map((entry) => this._row(model, entry))))), el("p", { class: "note", text: `Let go since the server began, in tokens: ${evictions(samples, model)}.` }));
+    if (!sessions.length)
+      return el(
+        "section",
+        {},
+        title,
+        el("p", { class: "empty", text: "There is none. Each text that is written here makes one." }),
+      );
+    const head = el(
+      "tr",
+      {},
+      ...["session", "tokens", "memory", "last used", ""].map((name) => el("th", { scope: "col", text: name })),
+    );
+    return el(
+      "section",
+      {},
+      title,
+      el(
+        "div",
+        { class: "scroller", tabindex: 0, role: "region", "aria-label": `Sessions of ${model}` },
+        el(
+          "table",
+          { class: "plain" },
+          el("thead", {}, head),
+          el("tbody", {}, ...ordered(sessions).map((entry) => this._row(model, entry))),
+        ),
+      ),
+      el("p", { class: "note", text: `Let go since the server began, in tokens: ${evictions(samples, model)}.` }),
+    );
   }
 
   _row(model, { session, depth }) {
     const query = `?model=${encodeURIComponent(model)}`;
     const path = `/sessions/${encodeURIComponent(session.id)}`;
     const fork = el("input", { "aria-label": `Name of a fork of ${session.id}`, placeholder: "fork as …" });
-    const form = el("form", { class: "fork" }, fork, el("button", { type: "submit", class: "quiet", text: "Fork", "data-name": `fork ${model} ${session.id}` }),
-      el("button", { type: "button", class: "quiet", text: "Forget", "aria-label": `Forget ${session.id}`, "data-name": `forget ${model} ${session.id}`, onclick: () => this._try(async () => {
-        await call(path + query, { method: "DELETE" });
-        await this._look();
-      }) }));
+    const form = el(
+      "form",
+      { class: "fork" },
+      fork,
+      el("button", { type: "submit", class: "quiet", text: "Fork", "data-name": `fork ${model} ${session.id}` }),
+      el("button", {
+        type: "button",
+        class: "quiet",
+        text: "Forget",
+        "aria-label": `Forget ${session.id}`,
+        "data-name": `forget ${model} ${session.id}`,
+        onclick: () =>
+          this._try(async () => {
+            await call(path + query, { method: "DELETE" });
+            await this._look();
+          }),
+      }),
+    );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this._try(async () => {
@@ -77,14 +127,32 @@ class Sessions {
         await this._look();
       });
     });
-    const name = el("th", { scope: "row", class: "session-name" }, el("span", { class: depth ? "twig" : "", text: session.id }), session.busy ? el("small", { text: " writing" }) : null);
+    const name = el(
+      "th",
+      { scope: "row", class: "session-name" },
+      el("span", { class: depth ? "twig" : "", text: session.id }),
+      session.busy ? el("small", { text: " writing" }) : null,
+    );
     name.style.paddingLeft = `${1.5 * depth}rem`;
-    return el("tr", {}, name, el("td", { class: "number", text: String(session.tokens) }), el("td", { class: "number", text: bytes(session.bytes) }), el("td", { text: session.busy ? "now" : ago(session.idle_s) }), el("td", {}, form));
+    return el(
+      "tr",
+      {},
+      name,
+      el("td", { class: "number", text: String(session.tokens) }),
+      el("td", { class: "number", text: bytes(session.bytes) }),
+      el("td", { text: session.busy ? "now" : ago(session.idle_s) }),
+      el("td", {}, form),
+    );
   }
 }
 
 function evictions(samples, model) {
-  return Object.entries(REASONS).map(([reason, words]) => `${figure(total(samples, "tane_kv_cache_evicted_tokens_total", { model, reason }), 9)} ${words}`).join(", ");
+  return Object.entries(REASONS)
+    .map(
+      ([reason, words]) =>
+        `${figure(total(samples, "tane_kv_cache_evicted_tokens_total", { model, reason }), 9)} ${words}`,
+    )
+    .join(", ");
 }
 
 /** Each session with its depth: forks follow what they were forked from. */

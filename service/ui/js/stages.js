@@ -69,7 +69,10 @@ class Stages {
   }
 
   add(name, weights, order) {
-    let candidates = 0, total = 0, share = 0, dropped = false;
+    let candidates = 0,
+      total = 0,
+      share = 0,
+      dropped = false;
     for (let id = 0; id < weights.length; id += 1) {
       total += weights[id];
       if (weights[id] > 0) [candidates, share] = [candidates + 1, share + this.given[id]];
@@ -92,7 +95,8 @@ class Stages {
 }
 
 function reaching(weights, order, target) {
-  let reached = 0, count = 0;
+  let reached = 0,
+    count = 0;
   while (count < order.length && reached < target) [reached, count] = [reached + weights[order[count]], count + 1];
   return count;
 }
@@ -119,12 +123,24 @@ export function explain(row, draw, order = ranking(row)) {
   if (draw.temperature !== 1) stages.add("temperature", weigh(row, draw.temperature), order);
   if (draw.top_k > 0) stages.keepFirst("top_k", order, Math.min(draw.top_k, order.length));
   if (draw.top_p < 1) stages.keepFirst("top_p", order, reaching(stages.given, order, draw.top_p * stages.givenTotal));
-  if (draw.min_p > 0) stages.add("min_p", stages.given.map((weight) => (weight >= draw.min_p ? weight : 0)), order);
-  return { entropy, uniform: draw.uniform, stages: stages.list, chosen: drawnFrom(stages.given, draw.uniform), row, order };
+  if (draw.min_p > 0)
+    stages.add(
+      "min_p",
+      stages.given.map((weight) => (weight >= draw.min_p ? weight : 0)),
+      order,
+    );
+  return {
+    entropy,
+    uniform: draw.uniform,
+    stages: stages.list,
+    chosen: drawnFrom(stages.given, draw.uniform),
+    row,
+    order,
+  };
 }
 
 /** The first id, ascending, whose running sum exceeds u·total (inverse transform over ids). */
-export function drawnFrom(weights, uniform) {
+function drawnFrom(weights, uniform) {
   const target = uniform * totalOf(weights);
   let sum = 0;
   for (let id = 0; id < weights.length; id += 1) {

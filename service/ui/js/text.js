@@ -15,7 +15,12 @@ export class TokenText {
     this._onpick = onpick;
     this._active = -1;
     this.element = el("div", {
-      class: "text prose", role: "listbox", tabindex: 0, "aria-label": label, onclick: (event) => this._clicked(event), onkeydown: (event) => this._pressed(event),
+      class: "text prose",
+      role: "listbox",
+      tabindex: 0,
+      "aria-label": label,
+      onclick: (event) => this._clicked(event),
+      onkeydown: (event) => this._pressed(event),
     });
     this._decoder = new TextDecoder("utf-8");
   }
@@ -30,7 +35,16 @@ export class TokenText {
     for (const token of tokens) {
       const shown = token.hidden ? "" : this._decoded(token);
       const index = this.tokens.push({ ...token, shown }) - 1;
-      made.append(el("span", { class: classOf(token), role: "option", "aria-selected": "false", id: `${this.element.id}-${index}`, text: token.hidden ?? shown, "aria-label": shown.trim() === "" ? token.hidden ?? "space" : null }));
+      made.append(
+        el("span", {
+          class: classOf(token),
+          role: "option",
+          "aria-selected": "false",
+          id: `${this.element.id}-${index}`,
+          text: token.hidden ?? shown,
+          "aria-label": shown.trim() === "" ? (token.hidden ?? "space") : null,
+        }),
+      );
     }
     this.element.append(made);
   }
@@ -62,7 +76,10 @@ export class TokenText {
 
   /** The text of the tokens from one to another. */
   read(from, to) {
-    return this.tokens.slice(from, to).map((token) => token.shown).join("");
+    return this.tokens
+      .slice(from, to)
+      .map((token) => token.shown)
+      .join("");
   }
 
   _decoded(token) {

@@ -2,7 +2,7 @@
 // Always: seeds are text on this side, and numbers on the other, digit for digit.
 
 const SEED = /^(0|[1-9][0-9]{0,18})$/;
-export const MOST_SEED = (1n << 63n) - 1n;
+const MOST_SEED = (1n << 63n) - 1n;
 
 export function isSeed(text) {
   return SEED.test(text) && BigInt(text) <= MOST_SEED;

@@ -3,26 +3,26 @@
 // another token keeps its seed, so that the numbers drawn after it are those of its places.
 
 import { ApiError, call, stream } from "./api.js";
+import { drawnSeed, settle, summary } from "./answer.js";
 import { cacheReport } from "./cache.js";
-import { Conversation } from "./conversation.js";
-import { byId, el, figure, visible } from "./dom.js";
-import { ParameterForm } from "./form.js";
+import { Composer } from "./composer.js";
+import { byId, el, visible } from "./dom.js";
 import { Inspector } from "./inspector.js";
-import { curl, javascript, linkOf, python } from "./link.js";
+import { share } from "./sharing.js";
 import { TokenText } from "./text.js";
-import { isSeed } from "./wire.js";
 
 const BUSY_TRIES = 20;
 const SESSION = "tane.session";
-const SNIPPETS = { curl, python, javascript };
 
 export class Write {
   constructor(document, info) {
     this._info = info;
-    this._form = new ParameterForm(document, info.model.defaults ?? {}, info.models.map((model) => model.name));
-    byId("panel-parameters").append(this._form.element);
-    this._conversation = new Conversation(byId("as-messages"));
-    this._inspector = new Inspector(byId("panel-token"), (index, candidate) => this._choose(index, candidate), (index) => this._open(this._shown, index));
+    this._composer = new Composer(document, info);
+    this._inspector = new Inspector(
+      byId("panel-token"),
+      (index, candidate) => this._choose(index, candidate),
+      (index) => this._open(this._shown, index),
+    );
     this._texts = [];
     this._versions = [];
     this._run = null;
@@ -31,34 +31,34 @@ export class Write {
 
   /** Take over a request from a link, and send it. */
   async openLink({ request, fingerprint }) {
-    this._fill(request);
+    this._composer.fill(request);
     const { models } = this._info;
     const { fingerprint: here } = (models.find((model) => model.name === request.model) ?? models[0]).reproducibility;
-    const note = fingerprint && !fingerprint.startsWith(here) ? "This link was made on another engine or model, so the text may differ." : null;
+    const note =
+      fingerprint && !fingerprint.startsWith(here)
+        ? "This link was made on another engine or model, so the text may differ."
+        : null;
     await this._send(request);
     if (note) this._problem(note);
   }
 
   _listen() {
-    const form = byId("compose");
-    form.addEventListener("submit", (event) => {
+    byId("compose").addEventListener("submit", (event) => {
       event.preventDefault();
       this._submit();
     });
-    form.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
-    });
-    for (const radio of form.elements.mode) radio.addEventListener("change", () => this._mode(radio.value));
     byId("stop").addEventListener("click", () => this._run?.abort());
-    byId("new-seed").addEventListener("click", () => { byId("field-seed").value = ""; byId("field-seed").focus(); });
-    byId("shade").addEventListener("change", (event) => byId("texts").classList.toggle("unshaded", !event.target.checked));
-    for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => this._copy(button));
+    byId("shade").addEventListener("change", (event) =>
+      byId("texts").classList.toggle("unshaded", !event.target.checked),
+    );
+    for (const button of document.querySelectorAll("[data-copy]"))
+      button.addEventListener("click", () => share(button, this._repeatable(), this._response));
     byId("view-write").addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || byId("panel-token").hidden) return;
       this._tab("parameters");
       this._texts[this._shown]?.element.focus();
     });
-    byId("reply").addEventListener("click", () => this._conversation.answer(this._response.text));
+    byId("reply").addEventListener("click", () => this._composer.reply(this._response.text));
     const tabs = ["parameters", "token"];
     for (const name of tabs) {
       byId(`tab-${name}`).addEventListener("click", () => this._tab(name));
@@ -71,11 +71,6 @@ export class Write {
     }
   }
 
-  _mode(mode) {
-    byId("as-prompt").hidden = mode !== "prompt";
-    byId("as-messages").hidden = mode !== "messages";
-  }
-
   _tab(name) {
     for (const each of ["parameters", "token"]) {
       byId(`tab-${each}`).setAttribute("aria-selected", String(each === name));
@@ -85,29 +80,9 @@ export class Write {
     byId("side").classList.toggle("on-token", name === "token");
   }
 
-  _fill({ prompt, messages, seed, ...rest }) {
-    const mode = messages ? "messages" : "prompt";
-    byId("compose").elements.mode.value = mode;
-    this._mode(mode);
-    if (messages) this._conversation.fill(messages);
-    else byId("prompt").value = prompt ?? "";
-    byId("field-seed").value = seed ?? "";
-    this._form.fill(rest);
-  }
-
-  /** The request as it stands in the form. Throws RangeError. */
-  _asked() {
-    const request = byId("compose").elements.mode.value === "prompt" ? { prompt: byId("prompt").value } : { messages: this._conversation.messages };
-    if (!request.prompt && !request.messages?.length) throw new RangeError("Write something for the model to continue.");
-    Object.assign(request, this._form.values());
-    const seed = byId("field-seed").value.trim();
-    if (seed !== "" && !isSeed(seed)) throw new RangeError("The seed must be a whole number from 0 to 9223372036854775807.");
-    return seed === "" ? request : { ...request, seed };
-  }
-
   _submit() {
     try {
-      this._send(this._asked());
+      this._send(this._composer.request());
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       this._problem(error.message);
@@ -119,7 +94,10 @@ export class Write {
     const request = { ...asked, seed: asked.seed ?? drawnSeed() };
     const count = request.num_return ?? 1;
     this._texts = Array.from({ length: count }, (_, index) => {
-      const text = new TokenText(count === 1 ? "Generated text. Arrow keys move between tokens, Enter opens one." : `Text ${index + 1}`, (token) => this._open(index, token));
+      const text = new TokenText(
+        count === 1 ? "Generated text. Arrow keys move between tokens, Enter opens one." : `Text ${index + 1}`,
+        (token) => this._open(index, token),
+      );
       text.element.id = `text-${index}`;
       return text;
     });
@@ -176,13 +154,19 @@ export class Write {
   _session(request) {
     if (request.session_id || request.use_cache === false) return {};
     let name = sessionStorage.getItem(SESSION);
-    if (!name) sessionStorage.setItem(SESSION, (name = `page-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`));
+    if (!name)
+      sessionStorage.setItem(SESSION, (name = `page-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`));
     return { session_id: name };
   }
 
   _buffer({ index, text, token_ids, logprobs }) {
     const last = token_ids.length - 1;
-    const tokens = token_ids.map((id, place) => ({ id, text: place === last ? text : "", bytes: logprobs?.[place].bytes, logprob: logprobs?.[place].logprob }));
+    const tokens = token_ids.map((id, place) => ({
+      id,
+      text: place === last ? text : "",
+      bytes: logprobs?.[place].bytes,
+      logprob: logprobs?.[place].logprob,
+    }));
     this._waiting.push([index, tokens]);
     this._frame ||= requestAnimationFrame(() => this._flush());
   }
@@ -208,35 +192,12 @@ export class Write {
   _finished(response) {
     this._flush();
     this._response = response;
-    for (const [index, choice] of (response.choices ?? [response]).entries()) this._settle(this._texts[index], choice);
+    const start = this._request.resume?.token_ids.length ?? 0;
+    for (const [index, choice] of (response.choices ?? [response]).entries()) settle(this._texts[index], choice, start);
     byId("status").textContent = summary(response);
     byId("cache").replaceChildren(...cacheReport(response.cache));
     byId("cache").hidden = byId("take").hidden = false;
     byId("reply").hidden = !this._request.messages || this._texts.length > 1;
-  }
-
-  /** The tokens as the whole answer has them, and the text without what only ended it. */
-  _settle(text, choice) {
-    if (text.tokens.length !== choice.token_ids.length && choice.logprobs) {
-      text.truncate(0);
-      text.append(choice.logprobs.map((entry) => ({ id: entry.token_id, ...entry })));
-    }
-    this._complete(text, choice.text);
-    let place = 0;
-    for (const [index, token] of text.tokens.entries()) {
-      if (token.hidden) continue;
-      if (choice.text.startsWith(token.shown, place)) place += token.shown.length;
-      else text.hide(index, visible(token.text || token.shown));
-    }
-    if (choice.finish_reason === "eos") text.hide(text.tokens.length - 1, "end");
-  }
-
-  /** A character that was broken off by the chosen token is known when the whole text is. */
-  _complete(text, whole) {
-    const start = this._request.resume?.token_ids.length ?? 0;
-    const [before, after] = [text.read(0, start), text.read(start)];
-    const isShort = start > 0 && before.length + after.length < whole.length;
-    if (isShort && whole.startsWith(before) && whole.endsWith(after)) text.extend(start - 1, whole.slice(before.length, whole.length - after.length));
   }
 
   async _failed(error, run) {
@@ -244,7 +205,7 @@ export class Write {
     if (error.name === "AbortError") await this._stopped(run);
     else {
       byId("status").textContent = "";
-      const isHere = error instanceof ApiError && this._form.blame(error.param, error.message);
+      const isHere = error instanceof ApiError && this._composer.blame(error.param, error.message);
       this._problem(isHere ? `${error.message}, as is marked beside it.` : error.message);
     }
   }
@@ -255,8 +216,14 @@ export class Write {
     const count = text.tokens.length;
     byId("status").textContent = "Stopped.";
     if (this._texts.length > 1 || count === 0 || this._request.constraint) return;
-    const request = { ...this._request, max_new_tokens: count, min_new_tokens: Math.min(count, this._request.min_new_tokens ?? 0) };
-    const response = await call("/generate", { body: { ...request, resume: { token_ids: text.ids } } }).catch(() => null);
+    const request = {
+      ...this._request,
+      max_new_tokens: count,
+      min_new_tokens: Math.min(count, this._request.min_new_tokens ?? 0),
+    };
+    const response = await call("/generate", { body: { ...request, resume: { token_ids: text.ids } } }).catch(
+      () => null,
+    );
     if (run !== this._run || response === null) return;
     this._request = request;
     this._finished(response);
@@ -284,7 +251,14 @@ export class Write {
     for (const other of this._texts) if (other !== text) other.activate(-1);
     text.activate(index);
     this._tab("token");
-    this._inspector.show({ request: this._request, parameters: this._response.parameters, tokens: text.tokens, index, sample, chooses: this._texts.length === 1 });
+    this._inspector.show({
+      request: this._request,
+      parameters: this._response.parameters,
+      tokens: text.tokens,
+      index,
+      sample,
+      chooses: this._texts.length === 1,
+    });
   }
 
   /** Go on from another token at this place. */
@@ -304,7 +278,12 @@ export class Write {
 
   _keepVersion(label) {
     if (this._response === null || this._texts.length > 1) return;
-    this._versions.push({ label, tokens: [...this._texts[0].tokens], request: this._request, response: this._response });
+    this._versions.push({
+      label,
+      tokens: [...this._texts[0].tokens],
+      request: this._request,
+      response: this._response,
+    });
     this._showVersions();
   }
 
@@ -312,9 +291,17 @@ export class Write {
   _showVersions() {
     const list = byId("branches");
     list.hidden = this._versions.length < 2;
-    list.replaceChildren(...this._versions.map((version, index) => el("button", {
-      type: "button", class: "branch", "aria-pressed": String(version.response === this._response), onclick: () => this._restore(index), text: version.label,
-    })));
+    list.replaceChildren(
+      ...this._versions.map((version, index) =>
+        el("button", {
+          type: "button",
+          class: "branch",
+          "aria-pressed": String(version.response === this._response),
+          onclick: () => this._restore(index),
+          text: version.label,
+        }),
+      ),
+    );
   }
 
   _restore(index) {
@@ -331,42 +318,4 @@ export class Write {
   _repeatable() {
     return { ...this._request, seed: this._response.seed };
   }
-
-  async _copy(button) {
-    const kind = button.dataset.copy;
-    const needsKey = sessionStorage.getItem("tane.key") !== null;
-    const made = kind === "text" ? this._texts.map((_, index) => (this._response.choices ?? [this._response])[index].text).join("\n\n")
-      : kind === "link" ? linkOf(this._repeatable(), this._response.reproducibility.fingerprint)
-      : SNIPPETS[kind](this._repeatable(), needsKey);
-    const snippet = byId("snippet");
-    if (kind !== "text") {
-      snippet.textContent = made;
-      snippet.hidden = false;
-    }
-    const before = button.textContent;
-    try {
-      await navigator.clipboard.writeText(made);
-      button.textContent = "Copied";
-    } catch {
-      snippet.textContent = made;
-      snippet.hidden = false;
-      snippet.focus();
-    }
-    setTimeout(() => { button.textContent = before; }, 1200);
-  }
-}
-
-/** As the server draws them: 53 bits, which every reader of JSON holds exactly. */
-function drawnSeed() {
-  const [high, low] = crypto.getRandomValues(new Uint32Array(2));
-  return String((high & 0x1fffff) * 2 ** 32 + low);
-}
-
-const ENDS = { eos: "the model ended it", stop: "a stop text was met", length: "as long as it may be", deadline: "the time was over" };
-
-function summary({ choices, finish_reason, usage, timings, seed }) {
-  const end = ENDS[finish_reason ?? choices?.[0].finish_reason] ?? "";
-  const rate = timings.tokens_per_second === null ? "" : ` · ${figure(timings.tokens_per_second)} tokens/s`;
-  const first = ` · prompt in ${figure(1000 * (timings.queue_s + timings.prefill_s))} ms`;
-  return `${usage.generated_tokens} tokens${rate}${first} · seed ${seed} · ${end}`;
 }
