@@ -1,7 +1,8 @@
 """Who may come in: a key is asked for on every path that is not open, known or not.
 
 Plain ASGI, inside the layer that names and logs requests. Knows paths and headers; knows no bodies and no engine.
-Always: what is not listed here as open is closed; a request that passes carries the id of its key, never the key.
+Always: what is not listed here as open is closed, with one answer whatever was wrong with the key; a request that passes
+carries the id of its key, never the key.
 """
 
 from collections.abc import MutableMapping
@@ -18,6 +19,8 @@ OPEN_PATHS = frozenset({"/livez", "/readyz", *FILES})
 WATCHED_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 """What the port for metrics serves: those who watch a server are answered however full the main port is."""
 SCHEME = b"bearer "
+CHALLENGE = (b"www-authenticate", b'Bearer realm="tane"')
+"""RFC 6750, section 3."""
 
 
 class Guard:
@@ -36,8 +39,7 @@ class Guard:
         try:
             note_of(scope).key_id = self._key_id(scope)
         except Unauthorized as error:
-            challenge = (b"www-authenticate", challenge_of(error))
-            await send_error(send, error, note_of(scope), challenge)
+            await send_error(send, error, note_of(scope), CHALLENGE)
         except ServiceError as error:
             await send_error(send, error, note_of(scope))
         else:
@@ -51,9 +53,10 @@ class Guard:
             return None
         if self._keys is None or scope["path"] in OPEN_PATHS:
             return None
-        key_id = self._keys.id_of(_key_in(scope))
+        key = _key_in(scope)
+        key_id = None if key is None else self._keys.id_of(key)
         if key_id is None:
-            raise Unauthorized("the key is not known", code="invalid_api_key")
+            raise Unauthorized("a key that this server knows is needed, in one header: Authorization: Bearer KEY")
         return key_id
 
     def _came_for_metrics(self, scope: Scope) -> bool:
@@ -62,20 +65,15 @@ class Guard:
         return self._metrics_port is not None and server is not None and server[1] == self._metrics_port
 
 
-def challenge_of(error: Unauthorized) -> bytes:
-    """What `WWW-Authenticate` says (RFC 6750, section 3)."""
-    return b'Bearer realm="tane"' + (b', error="invalid_token"' if error.code == "invalid_api_key" else b"")
-
-
 def key_id_of(scope: MutableMapping[str, Any]) -> str | None:
     """The id of the key with which this request was let in."""
     return note_of(scope).key_id
 
 
-def _key_in(scope: Scope) -> bytes:
-    """The key of the only `Authorization: Bearer`. Raises Unauthorized."""
+def _key_in(scope: Scope) -> bytes | None:
+    """The key of the only `Authorization: Bearer`."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(given) != 1 or given[0][: len(SCHEME)].lower() != SCHEME:
-        raise Unauthorized("a key is needed, in one header: Authorization: Bearer KEY", code="missing_api_key")
+        return None
     key: bytes = given[0][len(SCHEME) :].strip(b" ")
     return key

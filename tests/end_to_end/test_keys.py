@@ -64,7 +64,7 @@ def test_without_a_key_nothing_is_generated(live: Live) -> None:
     with TaneClient(live.url) as stranger, pytest.raises(TaneError) as refused:
         stranger.generate(prompt_tokens=PROMPT, max_new_tokens=4)
 
-    assert (401, "missing_api_key") == (refused.value.status, refused.value.code)
+    assert (401, "invalid_api_key") == (refused.value.status, refused.value.code)
 
 
 def test_a_key_that_used_its_minute_waits_and_another_does_not(live: Live) -> None:

@@ -37,8 +37,8 @@ def key_inputs(key: str) -> Iterator[Hostile]:
     twice = request("GET", "/info", authorization=f"Bearer {key}").replace(
         b"\r\n\r\n", b"\r\nauthorization: Bearer x\r\n\r\n"
     )
-    yield Hostile("key_and_another", twice, (401,), "missing_api_key")
-    yield Hostile("key_in_query", request("GET", f"/info?api_key={key}&key={key}"), (401,), "missing_api_key")
+    yield Hostile("key_and_another", twice, (401,), "invalid_api_key")
+    yield Hostile("key_in_query", request("GET", f"/info?api_key={key}&key={key}"), (401,), "invalid_api_key")
     yield Hostile("key_megabyte", request("GET", "/info", authorization="Bearer " + "a" * MIB), (400, None), ends=True)
 
 
@@ -48,7 +48,7 @@ def _with_key(hostile: Hostile, key: str) -> Hostile:
 
 
 def _without_key(hostile: Hostile) -> Hostile:
-    return replace(hostile, name=f"{hostile.name}, no key", statuses=(401,), code="missing_api_key", lacks=())
+    return replace(hostile, name=f"{hostile.name}, no key", statuses=(401,), code="invalid_api_key", lacks=())
 
 
 def _is_request(hostile: Hostile) -> bool:

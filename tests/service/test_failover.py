@@ -277,14 +277,13 @@ def test_no_address_is_an_error() -> None:
         Client([])
 
 
-@pytest.mark.parametrize("code", ["missing_api_key", "invalid_api_key"])
-def test_a_key_that_is_not_known_is_not_sent_again(code: str, stream: Streams) -> None:
-    servers = Servers([httpx.Response(401, json=error(code))])
+def test_a_key_that_is_not_known_is_not_sent_again(stream: Streams) -> None:
+    servers = Servers([httpx.Response(401, json=error("invalid_api_key"))])
 
     with pytest.raises(TaneError) as raised:
         stream(servers)
 
-    assert (401, code) == (raised.value.status, raised.value.code)
+    assert (401, "invalid_api_key") == (raised.value.status, raised.value.code)
 
 
 def busy() -> httpx.Response:

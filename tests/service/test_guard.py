@@ -90,25 +90,30 @@ def test_the_scheme_is_read_in_any_case(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "code", "challenge"),
+    "headers",
     [
-        ({}, "missing_api_key", 'Bearer realm="tane"'),
-        ({"authorization": ALICE}, "missing_api_key", 'Bearer realm="tane"'),
-        ({"authorization": f"Basic {ALICE}"}, "missing_api_key", 'Bearer realm="tane"'),
-        ({"x-api-key": ALICE}, "missing_api_key", 'Bearer realm="tane"'),
-        ({"authorization": "Bearer wrong"}, "invalid_api_key", 'Bearer realm="tane", error="invalid_token"'),
-        ({"authorization": "Bearer "}, "invalid_api_key", 'Bearer realm="tane", error="invalid_token"'),
-        ({"authorization": f"Bearer {ALICE},{ALICE}"}, "invalid_api_key", 'Bearer realm="tane", error="invalid_token"'),
+        {},
+        {"authorization": ALICE},
+        {"authorization": f"Basic {ALICE}"},
+        {"x-api-key": ALICE},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer "},
+        {"authorization": f"Bearer {ALICE},{ALICE}"},
     ],
     ids=range(7),
 )
-def test_no_key_and_a_wrong_one_are_told_apart(
-    client: Client, headers: Mapping[str, str], code: str, challenge: str
-) -> None:
+def test_whatever_is_wrong_with_a_key_has_one_answer(client: Client, headers: Mapping[str, str]) -> None:
     answer = client.request("GET", "/info", headers=headers)
 
-    assert (401, code, "authentication_error") == (answer.status, answer.error["code"], answer.error["type"])
-    assert challenge == answer.headers["www-authenticate"]
+    assert (401, 'Bearer realm="tane"') == (answer.status, answer.headers["www-authenticate"])
+    assert {
+        "type": "authentication_error",
+        "code": "invalid_api_key",
+        "message": "a key that this server knows is needed, in one header: Authorization: Bearer KEY",
+        "param": None,
+        "allowed": None,
+        "request_id": answer.headers["x-request-id"],
+    } == answer.error
 
 
 def test_the_key_that_was_refused_is_not_repeated(client: Client) -> None:
