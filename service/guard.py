@@ -1,7 +1,7 @@
 """Who may come in: a key is asked for on every path that is not open, known or not.
 
 Plain ASGI, inside the layer that names and logs requests. Knows paths and headers; knows no bodies and no engine.
-Always: what is not listed here as open is closed, with one answer whatever was wrong with the key; a request that passes
+Always: what is not listed here as open is closed, with one answer whatever was wrong with a key; a request that passes
 carries the id of its key, never the key.
 """
 
