@@ -11,6 +11,7 @@ ALLOWED = {
     "service/logs.py": "when a line was written",
     "service/context.py": "when the server started, as OpenAI's lists of models tell it",
     "service/openai_responses.py": "when an answer was made, as OpenAI's answers tell it",
+    "service/tracing.py": "when a request was, as collectors of traces are told; how long it took is of another clock",
 }
 """Files that tell people the time, and of what."""
 
