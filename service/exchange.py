@@ -59,9 +59,12 @@ class Exchange:
         self._cancel()
 
     async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self._cancel()
+        # A task keeps the exception that it ends with, whose frames keep this exchange and so the answer and the task:
+        # a cycle, which large answers would wait in to be collected.
+        with suppress(asyncio.CancelledError):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self._cancel()
 
     def _cancel(self) -> None:
         if not self._over:

@@ -26,12 +26,14 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 GONE_S = 0.5
 ENDLESS = LONG | {"max_new_tokens": 4000, "stream": True}
 WAITING, WAITING_TOKENS = 12, 1500
+MIB = 1 << 20
 LOUD = LONG | {"max_new_tokens": 400, "num_return": 4, "logprobs": {"top": 20}, "stream": True}
 """More than anything on the way can hold."""
 STALL_S = 20.0
+CACHE_BYTES = 40 * MIB
+"""So much is written to soon, and takes no more memory from then on."""
 NEIGHBOURS = 4
 CONNECTIONS, FILES = 10_000, 4096
-MIB = 1 << 20
 
 
 def reset_one(server: Server) -> None:
@@ -143,7 +145,7 @@ def gaps_beside(server: Server) -> float:
 
 def slow_reader(model: Path) -> Iterator[Figure]:
     """10: a stream that is read, and then two that are not, one after the other, each beside others."""
-    with serving_process(model) as server:
+    with serving_process(model, "--kv-cache-bytes", str(CACHE_BYTES)) as server:
         with reading(server.url, LOUD), singing(server.url):
             read_s = gaps_beside(server)
         unread = [_beside_unread(server, times) for times in (1, 2)]
