@@ -1,10 +1,12 @@
 # `make serve` and `make test` each work on a clean checkout; `make help` lists the rest.
-# PYTHON, VENV, HOST and PORT may be given: `make serve PYTHON=python3.12 PORT=9000`; CLUSTER holds options of
+# PYTHON, VENV, HOST, PORT and WORKERS may be given: `make serve PYTHON=python3.12 PORT=9000`; CLUSTER holds options of
 # `python -m tests.cluster`: `make cluster CLUSTER="--replicas 3 --json"`.
 PYTHON ?= python3
 VENV ?= .venv
 HOST ?= 127.0.0.1
 PORT ?= 8000
+# Test processes; each may load the default model.
+WORKERS ?= 2
 BIN := $(VENV)/bin
 BUILD_INPUTS := pyproject.toml CMakeLists.txt service/__init__.py $(wildcard model/native/*.cpp model/native/*.hpp)
 
@@ -47,10 +49,10 @@ serve: $(VENV)/.serve  ## serve the default model on HOST:PORT (127.0.0.1:8000)
 	$(BIN)/tane serve --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.dev  ## run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: lint  ## format, lint, types and the fast tests
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.dev  ## format, lint and types, without tests
 	$(BIN)/ruff format --check .

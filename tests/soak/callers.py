@@ -182,7 +182,7 @@ class Caller:
         self._post(f"/sessions/{name}/fork", {"session_id": copied}, (201, 404, 409))
 
     def forget(self) -> None:
-        self._count(self._client.delete(f"/sessions/{self._session()}"), (204, 404))
+        self._count(self._client.delete(f"/sessions/{self._session()}"), (204, 404, 409))
 
     def constrained(self) -> None:
         pattern = self._random.choice(PATTERNS) % self._random.randrange(1, 100)

@@ -20,8 +20,8 @@ from tests.soak.callers import TIMEOUT_S, Caller, Tally
 from tests.soak.samples import MIB, Sample, growth, look, slope_per_hour
 
 KEYS = ("soak-key-one", "soak-key-two", "soak-key-three", "soak-canary")
-WARM_UP = 0.2
-"""Of the whole time: caches fill, and the allocator finds its size."""
+WARM_UP = 0.5
+"""Of the whole time: caches fill, and the allocator finds its size, which takes it ten minutes and more."""
 LEAST_S_FOR_SLOPE = 600.0
 MOST_SLOPE = 2 * MIB
 MOST_GROWTH = 16 * MIB
