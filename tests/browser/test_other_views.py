@@ -121,6 +121,7 @@ def two_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def test_two_models_answer_side_by_side_with_the_first_difference_marked(browser: Browser, two_models: Live) -> None:
     with visiting(browser, two_models.url) as visit:
         page = viewed(visit, "compression")
+        expect(page.locator("#view-compression tbody th")).to_have_count(2)
         names = page.locator("#view-compression tbody th").all_text_contents()
 
         page.click("#view-compression button[type=submit]")

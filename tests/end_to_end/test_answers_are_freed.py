@@ -22,7 +22,7 @@ def without_collections() -> Iterator[None]:
 
 
 def answers_held() -> int:
-    return sum(isinstance(each, Finished) for each in gc.get_objects())
+    return sum(type(each) is Finished for each in gc.get_objects())
 
 
 @pytest.mark.usefixtures("without_collections")

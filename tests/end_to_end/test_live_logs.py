@@ -98,7 +98,7 @@ def test_times_do_not_go_back(lines: list[dict[str, Any]]) -> None:
 def test_the_life_of_the_server_is_told_in_order(lines: list[dict[str, Any]]) -> None:
     events = [line["event"] for line in lines if line["event"] not in ("log", "request")]
 
-    assert ["start", "loaded", "ready", "drain", "stop"] == events
+    assert ["start", "loaded", "ready", "refused", "refused", "drain", "stop"] == events
 
 
 def test_nothing_is_forged(lines: list[dict[str, Any]]) -> None:
