@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import linear_regression, median
+from statistics import linear_regression
 
 import httpx
 
@@ -52,10 +52,10 @@ def slope_per_hour(samples: Sequence[Sample], name: str) -> float:
 
 
 def growth(samples: Sequence[Sample], name: str) -> float:
-    """From the median of the first third to that of the last."""
+    """From the least of the first third to the least of the last: what is held for a moment is no growth."""
     third = max(len(samples) // 3, 1)
     figures = _figures(samples, name)
-    return median(figures[-third:]) - median(figures[:third])
+    return min(figures[-third:]) - min(figures[:third])
 
 
 def _figures(samples: Sequence[Sample], name: str) -> list[float]:
