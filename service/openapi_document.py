@@ -60,7 +60,7 @@ HEADERS: dict[str, Any] = {
         "schema": {"type": "integer", "minimum": 1},
     },
     "www-authenticate": {
-        "description": "What is missing, as RFC 6750 says it.",
+        "description": "How to be let in (RFC 6750).",
         "required": True,
         "schema": {"type": "string"},
     },

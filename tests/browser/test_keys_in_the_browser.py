@@ -33,10 +33,15 @@ def page(browser: Browser, guarded: Live) -> Iterator[Page]:
         yield page
 
 
-def test_the_right_key_lets_in(page: Page) -> None:
+def let_in(page: Page) -> None:
+    """Give the key that the page asks for, and wait for what it then shows."""
     page.fill("#key", KEY)
     page.keyboard.press("Enter")
     page.locator(".group").first.wait_for()
+
+
+def test_the_right_key_lets_in(page: Page) -> None:
+    let_in(page)
     page.fill("#prompt", "Hello")
     page.fill("#field-max_new_tokens", "5")
 
@@ -54,18 +59,14 @@ def test_a_wrong_key_is_asked_for_again(page: Page) -> None:
 
 
 def test_the_key_is_kept_in_this_tab_alone(page: Page) -> None:
-    page.fill("#key", KEY)
-    page.keyboard.press("Enter")
-    page.locator(".group").first.wait_for()
+    let_in(page)
 
     assert page.evaluate("Object.values(sessionStorage)") == [KEY]
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
 
 
 def test_code_names_no_key(page: Page) -> None:
-    page.fill("#key", KEY)
-    page.keyboard.press("Enter")
-    page.locator(".group").first.wait_for()
+    let_in(page)
     page.fill("#prompt", "Hello")
     page.fill("#field-max_new_tokens", "5")
     page.click("#go")

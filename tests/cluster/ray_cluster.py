@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.free_port import free_port
 
 HOST = "127.0.0.1"
 OBJECT_STORE_BYTES = 80 << 20
@@ -104,7 +105,7 @@ def _start(replicas: int, folder: str) -> int:
     """Answers the port of the proxy."""
     from ray import serve
 
-    port = _free_port()
+    port = free_port()
     _start_ray(replicas, folder)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     serve.start(http_options={"host": HOST, "port": port}, proxy_location="HeadOnly")
@@ -149,9 +150,3 @@ def _stop() -> None:
     if ray.is_initialized():  # else this would start another one
         serve.shutdown()
     ray.shutdown()
-
-
-def _free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind((HOST, 0))
-        return int(trial.getsockname()[1])

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ import httpx
 from service.cli.console import Unusable, write_json
 from tests.container.dockerfile import read_stages
 from tests.container.rootfs import Running, Stage, build, entering, running, size_of
+from tests.free_port import free_port
 
 READY_S = 60.0
 POLL_S = 0.02
@@ -28,13 +28,6 @@ TOOLS = ("debootstrap", "unshare", "chroot", "setpriv", "curl")
 PROMPT = {"prompt": "The capital of France is", "temperature": 0, "max_new_tokens": 16}
 LONG = {"prompt": "Once upon a time", "max_new_tokens": 200, "ignore_eos": True, "seed": 1, "stream": True}
 UNWRITABLE = ("/", "/opt/tane", "/models", "/etc", "/var/tmp")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Checks:

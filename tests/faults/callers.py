@@ -16,10 +16,10 @@ import httpx
 from tests.faults.figure import Figure, at_least, at_most, between, exactly, of_canary, percentile
 from tests.faults.lives import LONG, bits, load
 from tests.faults.process import Server, reading, serving_process
+from tests.free_port import free_port
 from tests.hostile.__main__ import DEADLINES, SLOW_CLIENTS, slow_clients
 from tests.hostile.canary import Song, singing
 from tests.hostile.wire import connected, post
-from tests.service.test_server import free_port
 
 RESETS = 200
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)

@@ -1,6 +1,5 @@
 """Callers whose server is killed, or killed and started anew: they get the answers of calm runs."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from service.client import Client
 from tests.bench.failover import KINDS, questions, survive
 from tests.faults.process import serving_process
+from tests.free_port import free_port
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -28,13 +28,6 @@ def test_when_one_of_two_servers_is_killed_every_stream_ends_as_in_a_calm_run(mo
     assert [True] * STREAMS == [each.equal for each in outcomes]
     assert all(each.resumed_tokens for each in outcomes)
     assert set(KINDS) == {each.kind for each in outcomes}
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def test_a_stream_waits_for_its_only_server_to_come_back(model: Path) -> None:

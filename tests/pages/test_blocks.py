@@ -1,7 +1,6 @@
 """Every block of the README and of `docs` runs, on the default model, and gives what the page shows."""
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from service.client import TaneClient
 from service.settings import Settings
+from tests.free_port import free_port
 from tests.live import Live, live_server
 from tests.pages.markdown import Block, blocks, page_names
 from tests.pages.shown import json_differences, missing_lines
@@ -38,13 +38,6 @@ def workshop(live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wor
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     return Workshop(tmp_path, live.url.removeprefix("http://"), free_port, environment)
-
-
-def free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port: int = door.getsockname()[1]
-        return port
 
 
 def accepted(block: Block, live: Live) -> None:

@@ -75,6 +75,19 @@ def slow(request_id: str = "slow", session_id: str | None = None) -> GenerationR
     return make_request(PROMPT, request_id=request_id, max_new_tokens=1500, session_id=session_id, streams=True)
 
 
+class Stuck:
+    """A step of the engine that begins, and does not end before it may."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.began, self.go_on = threading.Event(), threading.Event()
+        self._step = runtime._engine.step
+
+    def standing_still(self) -> object:
+        self.began.set()
+        self.go_on.wait(10)
+        return self._step()
+
+
 @in_loop
 async def test_requests_submitted_together_are_all_answered() -> None:
     async with running() as (runtime, _, _):
@@ -324,21 +337,15 @@ async def test_stopping_gives_up_an_engine_that_hangs() -> None:
 async def test_an_engine_whose_step_does_not_end_is_neither_live_nor_ready_until_it_does() -> None:
     clock = HandClock()
     async with running(clock=clock) as (runtime, _, _):
-        began, go_on, step = threading.Event(), threading.Event(), runtime._engine.step
-
-        def hanging() -> object:
-            began.set()
-            go_on.wait(10)
-            return step()
-
+        stuck = Stuck(runtime)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(runtime._engine, "step", hanging)
+            patch.setattr(runtime._engine, "step", stuck.standing_still)
             ticket = runtime.submit(make_request(PROMPT))
-            await asyncio.to_thread(began.wait, 10)
+            await asyncio.to_thread(stuck.began.wait, 10)
             before = runtime.is_live, runtime.is_ready
             clock.now += STALL_S
             hung = runtime.is_live, runtime.is_ready
-            go_on.set()
+            stuck.go_on.set()
             await terminal(ticket)
 
         assert ((True, True), (False, False), (True, True)) == (before, hung, (runtime.is_live, runtime.is_ready))
@@ -359,22 +366,16 @@ async def test_an_idle_engine_rests() -> None:
 @in_loop
 async def test_an_engine_that_is_given_up_answers_everyone_and_says_where_it_stands() -> None:
     async with running() as (runtime, _, _):
-        began, go_on, step = threading.Event(), threading.Event(), runtime._engine.step
-
-        def standing_still() -> object:
-            began.set()
-            go_on.wait(10)
-            return step()
-
+        stuck = Stuck(runtime)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(runtime._engine, "step", standing_still)
+            patch.setattr(runtime._engine, "step", stuck.standing_still)
             ticket = runtime.submit(make_request(PROMPT))
             command = asyncio.create_task(runtime.command(ListSessions("l")))
-            await asyncio.to_thread(began.wait, 10)
+            await asyncio.to_thread(stuck.began.wait, 10)
             stack = runtime.give_up()
         ended = await terminal(ticket)
         await asyncio.wait([command])
-        go_on.set()
+        stuck.go_on.set()
 
         with pytest.raises(Draining):
             runtime.submit(make_request(PROMPT, request_id="late"))

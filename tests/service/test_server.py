@@ -1,7 +1,6 @@
 """The server around the app: a port of their own for those who watch it."""
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,15 +15,10 @@ from service.memory_guard import MemoryGuard
 from service.server import DrainingServer, http_config
 from service.settings import Settings
 from tests.fake_runtime import make_service
+from tests.free_port import free_port
 from tests.hostile.wire import connected
 
 MOST_CONNECTIONS = 3
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as trial:
-        port: int = trial.getsockname()[1]
-    return port
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 // likeliest stands below, asked for beside it.
 
 import { call } from "./api.js";
-import { el, figure } from "./dom.js";
+import { el, figure, plainTable } from "./dom.js";
 import { fieldOf, rangeOf, read } from "./fields.js";
 import { Trellis } from "./trellis.js";
 
@@ -156,35 +156,18 @@ function texts(found, greedy) {
   ]);
   const sum = greedy.logprobs.reduce((total, entry) => total + entry.logprob, 0);
   rows.push(["greedy", "greedy", greedy.text, sum, null, greedy.finish_reason]);
-  return el(
-    "div",
-    { class: "scroller", tabindex: 0, role: "region", "aria-label": "The texts that were found" },
-    el(
-      "table",
-      { class: "plain" },
+  return plainTable(
+    "The texts that were found",
+    ["", "text", "log-probability", "score", "ended by"],
+    rows.map(([kind, name, text, logprob, score, end]) =>
       el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          ...["", "text", "log-probability", "score", "ended by"].map((name) => el("th", { scope: "col", text: name })),
-        ),
-      ),
-      el(
-        "tbody",
-        {},
-        ...rows.map(([kind, name, text, logprob, score, end]) =>
-          el(
-            "tr",
-            { class: kind },
-            el("th", { scope: "row", text: name }),
-            el("td", { class: "words", text }),
-            el("td", { class: "number", text: figure(logprob, 5) }),
-            el("td", { class: "number", text: score === null ? "–" : figure(score, 5) }),
-            el("td", { text: end }),
-          ),
-        ),
+        "tr",
+        { class: kind },
+        el("th", { scope: "row", text: name }),
+        el("td", { class: "words", text }),
+        el("td", { class: "number", text: figure(logprob, 5) }),
+        el("td", { class: "number", text: score === null ? "–" : figure(score, 5) }),
+        el("td", { text: end }),
       ),
     ),
   );

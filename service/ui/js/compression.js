@@ -2,7 +2,7 @@
 // Knows what `/info` tells of each served model. Always: a figure that was not measured is not shown.
 
 import { call } from "./api.js";
-import { bytes, el, figure, percent, svg } from "./dom.js";
+import { bytes, el, figure, percent, plainTable, svg } from "./dom.js";
 import { byMagnitude, bySaliency, bySurgery, deviation, trial, WIDTH } from "./pruning.js";
 
 const WAYS = [
@@ -42,25 +42,10 @@ function variants(models) {
       el("td", { class: "number", text: measured(model, "tokens_per_second") }),
     ),
   );
-  return el(
-    "div",
-    { class: "scroller", tabindex: 0, role: "region", "aria-label": "Served models" },
-    el(
-      "table",
-      { class: "plain" },
-      el(
-        "thead",
-        {},
-        el(
-          "tr",
-          {},
-          ...["model", "recipe", "weights", "bits per weight", "perplexity", "tokens/s"].map((name) =>
-            el("th", { scope: "col", text: name }),
-          ),
-        ),
-      ),
-      el("tbody", {}, ...rows),
-    ),
+  return plainTable(
+    "Served models",
+    ["model", "recipe", "weights", "bits per weight", "perplexity", "tokens/s"],
+    rows,
   );
 }
 

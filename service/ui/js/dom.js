@@ -15,6 +15,16 @@ export function el(name, properties = {}, ...children) {
   return element;
 }
 
+/** A table that scrolls sideways where it is too wide. `label` names it to screen readers; `rows` are elements. */
+export function plainTable(label, names, rows) {
+  const head = names.map((name) => el("th", { scope: "col", text: name }));
+  return el(
+    "div",
+    { class: "scroller", tabindex: 0, role: "region", "aria-label": label },
+    el("table", { class: "plain" }, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)),
+  );
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** The same for drawings. */

@@ -1,7 +1,7 @@
 // What each session keeps warm, as a tree of forks. Knows `/sessions`. Always: what is shown is what the server says now.
 
 import { call, callText } from "./api.js";
-import { bytes, el, figure } from "./dom.js";
+import { bytes, el, figure, plainTable } from "./dom.js";
 import { samplesOf, total } from "./exposition.js";
 
 const EVERY_MS = 2000;
@@ -73,24 +73,14 @@ class Sessions {
         title,
         el("p", { class: "empty", text: "There is none. Each text that is written here makes one." }),
       );
-    const head = el(
-      "tr",
-      {},
-      ...["session", "tokens", "memory", "last used", ""].map((name) => el("th", { scope: "col", text: name })),
-    );
     return el(
       "section",
       {},
       title,
-      el(
-        "div",
-        { class: "scroller", tabindex: 0, role: "region", "aria-label": `Sessions of ${model}` },
-        el(
-          "table",
-          { class: "plain" },
-          el("thead", {}, head),
-          el("tbody", {}, ...ordered(sessions).map((entry) => this._row(model, entry))),
-        ),
+      plainTable(
+        `Sessions of ${model}`,
+        ["session", "tokens", "memory", "last used", ""],
+        ordered(sessions).map((entry) => this._row(model, entry)),
       ),
       el("p", { class: "note", text: `Let go since the server began, in tokens: ${evictions(samples, model)}.` }),
     );
