@@ -7,7 +7,7 @@ stands here, and nothing else under these names.
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from model.decoding.beam import Stopped
+from model.decoding.beam import Stopped, TokenEnding
 from service.replay import Note, Reason
 from service.request import CacheReason, FinishReason
 
@@ -69,11 +69,21 @@ _OF_ALL: dict[str, Schema] = {
     ),
     "reproducibility": table({"level": either("bitwise", "best_effort"), "fingerprint": TEXT, "version": TEXT}),
 }
+_BEAM = table(
+    {
+        "parent": COUNT,
+        "token_id": COUNT,
+        "text": TEXT,
+        "logprob": NUMBER,
+        "ending": or_null(either(*get_args(TokenEnding))),
+    }
+)
 _STOPPED = {"stopped": either(*get_args(Stopped))}
+_SEARCHED = {**_STOPPED, "beams": listed(listed(_BEAM))}
 GENERATED: Schema = {
     "anyOf": [
-        table({**_OF_ALL, **_ENDED}, {**_OF_TEXT, **_STOPPED}),
-        table({**_OF_ALL, "choices": listed(table({"index": COUNT, **_ENDED}, _OF_TEXT))}, _STOPPED),
+        table({**_OF_ALL, **_ENDED}, {**_OF_TEXT, **_SEARCHED}),
+        table({**_OF_ALL, "choices": listed(table({"index": COUNT, **_ENDED}, _OF_TEXT))}, _SEARCHED),
     ]
 }
 TOKEN_IDS = table({"token_ids": listed(COUNT)})

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from service.replay_difference import Answer, Difference, first_difference, is_cut
+from service.replay_difference import Answer, Difference, first_difference, is_cut, is_cut_search
 
 Reason = Literal[
     "contradictory_record",
@@ -18,6 +18,7 @@ Reason = Literal[
     "other_parameters",
     "parameters_not_accepted",
     "best_effort",
+    "cut_by_deadline",
     "unexplained",
 ]
 Note = Literal["cut_by_deadline", "best_effort"]
@@ -73,6 +74,8 @@ def judge(recorded: Answer, found: Answer, *, contradictory: bool = False) -> Ve
         other.append("other_parameters")
     if "best_effort" in (maker_of(recorded).level, maker_of(found).level):
         other.append("best_effort")
+    if is_cut_search(recorded) and difference.field != "beams":
+        other.append("cut_by_deadline")
     return Verdict(False, difference, tuple(other) or ("unexplained",), notes_on(recorded))
 
 

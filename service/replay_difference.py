@@ -1,8 +1,9 @@
 """The first place where an answer is not the recorded one.
 
 Knows the JSON that `POST /generate` answers; knows no engine, no HTTP and no schema, so answers are checked before.
-Always: token ids, texts, reasons for an end, log-probabilities and explanations down to their last bit where they were
-recorded, and the count of generated tokens are compared; names, times and the cache's work never are.
+Always: token ids, texts, reasons for an end, log-probabilities, explanations and the steps of a search down to their
+last bit where they were recorded, and the count of generated tokens are compared; names, times and the cache's work
+never are.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +22,12 @@ Field = Literal[
     "score",
     "choices",
     "prompt_logprobs",
+    "beams",
     "stopped",
     "usage",
 ]
-Parts = Callable[[Answer | None], list[dict[str, Any]]]
-"""What is compared of the entry of a token, each as it is told."""
+Parts = Callable[[Any], list[dict[str, Any]]]
+"""What is compared of the entry of a token or of a step, each as it is told."""
 
 EXCERPT_LENGTH = 40
 """Most characters of a text that are shown from where it differs."""
@@ -35,8 +37,8 @@ EXCERPT_LENGTH = 40
 class Difference:
     """The first place where an answer is not the recorded one.
 
-    `index` is that of the choice; `position` counts tokens, and characters where a text differs. Both are None where
-    there is no such thing.
+    `index` is that of the choice; `position` counts tokens, steps of a search, and characters where a text differs.
+    Both are None where there is no such thing.
     """
 
     field: Field
@@ -52,25 +54,36 @@ def choices_of(answer: Answer) -> Sequence[Answer]:
 
 
 def is_cut(answer: Answer) -> bool:
-    """Whether a deadline ended any of its texts."""
-    return any(choice["finish_reason"] == "deadline" for choice in choices_of(answer))
+    """Whether a deadline ended any of its texts, or the search for them."""
+    return is_cut_search(answer) or any(choice["finish_reason"] == "deadline" for choice in choices_of(answer))
+
+
+def is_cut_search(answer: Answer) -> bool:
+    """Whether a deadline ended a search, which may find other texts when it gets further."""
+    return answer.get("stopped") == "deadline"
 
 
 def first_difference(recorded: Answer, found: Answer) -> Difference | None:
     """Where the answers part: the texts in turn, then what belongs to all of them. None where they are equal.
 
-    Of a text that a deadline cut only the tokens that are there are compared, since the next run may get further.
+    Of a text that a deadline cut only the tokens that are there are compared, since the next run may get further; of a
+    search its steps, where they were recorded.
     """
     return next(_differences(recorded, found), None)
 
 
 def _differences(recorded: Answer, found: Answer) -> Iterator[Difference]:
+    if is_cut_search(recorded) and recorded.get("beams") is not None:
+        yield from _of_entries("prompt_logprobs", None, (recorded, found), _logprob_parts)
+        yield from _of_entries("beams", None, (recorded, found), _beam_parts, len(recorded["beams"]))
+        return
     expected_choices, found_choices = choices_of(recorded), choices_of(found)
     for index, (expected, new) in enumerate(zip(expected_choices, found_choices, strict=False)):
         yield from _of_choice(index, expected, new)
     if len(expected_choices) != len(found_choices):
         yield Difference("choices", None, None, len(expected_choices), len(found_choices))
     yield from _of_entries("prompt_logprobs", None, (recorded, found), _logprob_parts)
+    yield from _of_entries("beams", None, (recorded, found), _beam_parts)
     if recorded.get("stopped") not in (None, found.get("stopped")):
         yield Difference("stopped", None, None, recorded["stopped"], found.get("stopped"))
     counts = _tokens(recorded["usage"]), _tokens(found["usage"])
@@ -123,13 +136,13 @@ def _of_text(index: int, expected: str, found: str) -> Difference:
 
 
 def _of_entries(
-    field: Literal["logprobs", "explain", "prompt_logprobs"],
+    field: Literal["logprobs", "explain", "prompt_logprobs", "beams"],
     index: int | None,
     answers: tuple[Answer, Answer],
     parts: Parts,
     end: int | None = None,
 ) -> Iterator[Difference]:
-    """What the recorded and the found answer say of each token, as far as `end`, where it was recorded."""
+    """What the recorded and the found answer say of each token or step, as far as `end`, where it was recorded."""
     recorded, found = answers
     if recorded.get(field) is None:
         return
@@ -145,6 +158,12 @@ def _logprob_parts(entry: Answer | None) -> list[dict[str, Any]]:
     if entry is None:
         return []
     return [{"token_id": one["token_id"], "logprob": one["logprob"]} for one in (entry, *entry.get("top", ()))]
+
+
+def _beam_parts(step: Sequence[Answer] | None) -> list[dict[str, Any]]:
+    """The beams of a step, without what follows from their ids."""
+    names = ("parent", "token_id", "logprob", "ending")
+    return [{name: beam.get(name) for name in names} for beam in step or ()]
 
 
 def _explanation_parts(entry: Answer | None) -> list[dict[str, Any]]:

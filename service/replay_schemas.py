@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from model.decoding.beam import TokenEnding
 from service.schemas import MAX_SEED, Body, GenerateRequest, Items, ModelField, TokenId
 
 
@@ -69,6 +70,15 @@ class RecordedText(Recorded):
     score: float | None = Field(None, description="The score of a beam.")
 
 
+class RecordedBeam(Recorded):
+    """A beam after a step of a search."""
+
+    parent: int = Field(ge=0, description="Which beam of the step before it continues.")
+    token_id: TokenId = Field(description="The token that it took.")
+    logprob: float = Field(description="The sum over its tokens.")
+    ending: TokenEnding | None = Field(None, description="How it ended in this step.")
+
+
 class RecordedUsage(Recorded):
     """What is compared of the usage."""
 
@@ -95,6 +105,7 @@ class RecordedAnswer(Recorded):
     parameters: dict[str, Any] | None = Field(None, description="The effective parameters.")
     reproducibility: RecordedReproducibility = Field(description="What made the answer.")
     stopped: str | None = Field(None, description="Why a beam search ended.")
+    beams: Items[Items[RecordedBeam]] | None = Field(None, description="Each step of a beam search.")
 
 
 class RecordedSingle(RecordedAnswer, RecordedText):

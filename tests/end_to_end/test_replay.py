@@ -30,6 +30,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     },
     "of the prompt": {"prompt": TEXT, "max_new_tokens": 4, "logprobs": {"prompt": True, "top": 2}},
     "beams": {"prompt": TEXT, "beam_width": 3, "num_return": 2, "max_new_tokens": 9, "length_penalty": 1},
+    "steps of beams": {"prompt": TEXT, "beam_width": 3, "num_return": 2, "max_new_tokens": 9, "explain": True},
     "a constraint": {"prompt": TEXT, "constraint": {"regex": "[a-c]{3,9}"}, "max_new_tokens": 24, "seed": 2},
     "guesses": {"prompt": TEXT, "temperature": 0, "max_new_tokens": 40, "speculation": "prompt_lookup"},
     "messages": {"messages": [{"role": "user", "content": "hi"}], "max_new_tokens": 9, "repetition_penalty": 1.3},
