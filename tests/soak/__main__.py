@@ -10,9 +10,6 @@ from pathlib import Path
 
 from tests.soak.report import draw, soak
 
-WARM_UP = 0.2
-"""Of the whole time."""
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
