@@ -136,7 +136,8 @@ class Engine:
 
     def let_keys_go(self, key_ids: frozenset[str]) -> None:
         """Keep nothing for these keys, now and later, beyond what runs for them. Replaces those named before."""
-        self._gone = self._namespaces.gone = key_ids
+        self._gone = key_ids
+        self._namespaces.let_go(key_ids)
 
     def check_books(self) -> None:
         """Raise BooksError when pages, tokens or sessions do not add up."""
@@ -158,7 +159,7 @@ class Engine:
             max_sessions=self._limits.max_sessions,
             key_pages=self._limits.key_pages,
         )
-        self._namespaces.gone = self._gone
+        self._namespaces.let_go(self._gone)
         self._scheduler = Scheduler(
             pool,
             self._namespaces,

@@ -77,10 +77,12 @@ class PrefixTree:
         clock: Iterator[int] | None = None,
         evict_elsewhere: Callable[[], bool] | None = None,
         most_pages: int | None = None,
+        evicted: Counter[EvictionReason] | None = None,
     ) -> None:
         """Trees that share a pool count uses by one clock; the last resort evicts a page of another one.
 
         No more than `most_pages` are held, leased ones outside the tree too, while any of them is idle.
+        `evicted` counts the tokens that were evicted, by reason.
         """
         self.root = Node(None, (), -1)
         self._pool = pool
@@ -90,7 +92,12 @@ class PrefixTree:
         self._evictable: list[tuple[int, int, Node]] = []
         self._clock = clock or count(1)
         self._order = count()
-        self._evicted: Counter[EvictionReason] = Counter()
+        self._evicted = Counter[EvictionReason]() if evicted is None else evicted
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it keeps no page."""
+        return not self._nodes
 
     def match(self, ids: Sequence[int]) -> Match:
         """The longest kept prefix of `ids`."""
@@ -203,11 +210,6 @@ class PrefixTree:
     def count_evicted(self, reason: EvictionReason, tokens: int) -> None:
         if tokens:
             self._evicted[reason] += tokens
-
-    def collect_evicted(self) -> dict[EvictionReason, int]:
-        """Tokens evicted since the last call, by reason."""
-        evicted, self._evicted = dict(self._evicted), Counter()
-        return evicted
 
     def check(self) -> None:
         """Raise BooksError unless pages and nodes agree and the tree's shape holds."""

@@ -57,6 +57,10 @@ class Sessions:
         self._limit = limit
         self._sessions: OrderedDict[str, Session] = OrderedDict()
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._sessions
+
     def get(self, session_id: str) -> Session | None:
         return self._sessions.get(session_id)
 

@@ -1,11 +1,13 @@
 """What is kept for one key is out of sight and out of reach of every other."""
 
 import random
+from typing import NoReturn
 
 import pytest
 
 from model.kv_cache import PAGE_SIZE
 from service.engine import Engine
+from service.namespaces import SWEEP_S, Namespace
 from service.request import (
     CommandAnswer,
     DeleteSession,
@@ -15,7 +17,7 @@ from service.request import (
     ListSessions,
     SessionCommand,
 )
-from tests.engine_fakes import expected_ids, ids_of, make_engine, make_request, run, run_until_idle
+from tests.engine_fakes import HandClock, expected_ids, ids_of, make_engine, make_request, run, run_until_idle
 
 PROMPT = tuple(2 + index % 36 for index in range(200))
 
@@ -179,15 +181,21 @@ def idle_pages(engine: Engine, key_id: str) -> int:
 
 
 def test_nothing_is_kept_for_a_key_that_is_gone() -> None:
-    engine, _ = make_engine()
+    engine, _ = make_engine(clock=(clock := HandClock()))
     for key_id in "ab":
         run(engine, make_request(PROMPT, key_id=key_id, session_id="s"))
 
     engine.let_keys_go(frozenset({"a"}))
-    engine.step()
+    a_second_later(engine, clock)
 
     assert (0, 7) == (idle_pages(engine, "a"), idle_pages(engine, "b"))
     assert [0, 1] == [len(listed(engine, key_id)) for key_id in "ab"]
+
+
+def a_second_later(engine: Engine, clock: HandClock) -> None:
+    """When what is kept is looked at again."""
+    clock.now += SWEEP_S
+    engine.step()
 
 
 def listed(engine: Engine, key_id: str) -> tuple[object, ...]:
@@ -195,14 +203,14 @@ def listed(engine: Engine, key_id: str) -> tuple[object, ...]:
 
 
 def test_what_runs_for_a_key_that_goes_may_finish_and_leaves_nothing() -> None:
-    engine, _ = make_engine()
+    engine, _ = make_engine(clock=(clock := HandClock()))
     request = make_request(PROMPT, key_id="a", session_id="s", max_new_tokens=20)
     engine.submit(request, 0.0)
     engine.step()
 
     engine.let_keys_go(frozenset({"a"}))
     (finished,) = run_until_idle(engine)
-    engine.step()
+    a_second_later(engine, clock)
 
     assert isinstance(finished, Finished)
     assert expected_ids(request) == ids_of(finished)
@@ -210,11 +218,11 @@ def test_what_runs_for_a_key_that_goes_may_finish_and_leaves_nothing() -> None:
 
 
 def test_a_key_that_is_gone_keeps_nothing_after_the_engine_began_again() -> None:
-    engine, _ = make_engine()
+    engine, _ = make_engine(clock=(clock := HandClock()))
     engine.let_keys_go(frozenset({"a"}))
     engine.recover("engine_failed")
     run(engine, make_request(PROMPT, key_id="a"))
-    engine.step()
+    a_second_later(engine, clock)
 
     assert 0 == idle_pages(engine, "a")
 
@@ -225,3 +233,46 @@ def test_a_key_that_comes_back_keeps_again() -> None:
     engine.let_keys_go(frozenset())
 
     assert [0, 199] == [reused(engine, "a") for _ in range(2)]
+
+
+def test_a_key_for_which_nothing_is_kept_is_forgotten() -> None:
+    engine, _ = make_engine(clock=(clock := HandClock()))
+    run(engine, make_request(PROMPT, key_id="kept"))
+    for key_id in ("one", "two"):
+        listed(engine, key_id)
+        run(engine, make_request(PROMPT, key_id=key_id, use_cache=False))
+
+    a_second_later(engine, clock)
+
+    assert ["kept"] == list(engine._namespaces._by_key)
+
+
+def test_a_key_that_waits_is_not_forgotten() -> None:
+    """Or its request would keep its prompt where no later one finds it."""
+    engine, _ = make_engine(clock=(clock := HandClock()))
+    engine.submit(make_request(PROMPT, key_id="a"), clock.now)
+
+    a_second_later(engine, clock)
+    run_until_idle(engine)
+
+    assert 199 == reused(engine, "a")
+
+
+def test_a_step_looks_at_no_key_that_came_before() -> None:
+    """Whatever it asks a namespace for, it asks once a second."""
+    engine, _ = make_engine(page_count=256, clock=(clock := HandClock()))
+    for number in range(20):
+        run(engine, make_request(PROMPT[:40], key_id=str(number), session_id="s"))
+    clock.now += SWEEP_S
+    engine.submit(make_request(PROMPT, key_id="a", max_new_tokens=20), clock.now)
+    engine.step()
+
+    class Unasked(dict[str | None, Namespace]):
+        def values(self) -> NoReturn:
+            raise AssertionError("a step went through all keys")
+
+        items = values
+
+    engine._namespaces._by_key = Unasked(engine._namespaces._by_key)
+    for _ in range(5):
+        engine.step()

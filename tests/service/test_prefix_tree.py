@@ -2,11 +2,13 @@
 
 import random
 import sys
+from collections import Counter
 
 import pytest
 
 from model.kv_cache import PAGE_SIZE, BooksError, PagePool
 from service.prefix_tree import Node, PrefixTree, common_prefix
+from service.request import EvictionReason
 
 
 def grow(tree: PrefixTree, ids: list[int]) -> Node:
@@ -31,9 +33,9 @@ def release_new(tree: PrefixTree, node: Node, pages: list[int]) -> None:
     tree.release(node)
 
 
-def make_tree(pages: int = 64) -> tuple[PagePool, PrefixTree]:
+def make_tree(pages: int = 64, evicted: Counter[EvictionReason] | None = None) -> tuple[PagePool, PrefixTree]:
     pool = PagePool(pages)
-    return pool, PrefixTree(pool)
+    return pool, PrefixTree(pool, evicted=evicted)
 
 
 def test_the_longest_common_prefix_is_matched_token_by_token() -> None:
@@ -73,7 +75,8 @@ def test_ids_of_equal_hashes_are_told_apart(length: int) -> None:
 
 
 def test_the_least_recently_used_leaf_is_evicted_first() -> None:
-    pool, tree = make_tree(3)
+    evicted = Counter[EvictionReason]()
+    pool, tree = make_tree(3, evicted)
     grow(tree, [1] * 32)
     grow(tree, [2] * 32)
     grow(tree, [3] * 32)
@@ -83,7 +86,7 @@ def test_the_least_recently_used_leaf_is_evicted_first() -> None:
     pool.release(tree.take_page())
 
     assert [tree.match([n] * 32).tokens for n in (1, 2, 3)] == [32, 0, 32]
-    assert tree.collect_evicted() == {"capacity": 32}
+    assert {"capacity": 32} == evicted
 
 
 def test_a_parent_is_evicted_only_after_its_children() -> None:
