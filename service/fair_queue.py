@@ -2,7 +2,8 @@
 
 Knows keys and what requests may come to use; knows nothing of pages, sessions or times.
 Always: requests of one key are taken in the order they came, also when they are put back; of those at the head of each
-key's line that one is taken whose key was given least; a key that asked for nothing saves nothing up.
+key's line that one is taken whose key was given least; what a request ends without counts as not given; a key that
+asked for nothing saves nothing up.
 """
 
 from collections import deque
@@ -56,6 +57,10 @@ class FairQueue:
         key_id = active.request.key_id
         self._lines.setdefault(key_id, deque()).appendleft(active)
         self._given[key_id] -= active.tokens_left
+
+    def ended(self, active: Active) -> None:
+        """A request that was taken has ended: its key gets back what was not used."""
+        self._given[active.request.key_id] -= active.tokens_left
 
     def is_owed(self, key_id: str | None, other_id: str | None, given_back: int) -> bool:
         """Whether a key that waits was given less than another one, also if that gave so many tokens back."""

@@ -411,6 +411,7 @@ class Scheduler:
         if active.promise is not None:
             active.promise.withdraw()
             self._running.remove(active)
+            self._queue.ended(active)
         else:
             self._queue.remove(active)
         if active.session is not None:

@@ -194,8 +194,8 @@ class Active:
 
     @property
     def tokens_left(self) -> int:
-        """Most tokens that a request of one text may still gain."""
-        return self.request.tokens_left - self.generated_tokens
+        """Most tokens that all its texts may still gain."""
+        return self.request.sample_count * self.request.tokens_left - self.generated_tokens
 
     def preempt(self, now: float) -> None:
         """It has given its pages back: what it has so far is what it will go on after."""

@@ -44,6 +44,18 @@ def test_a_key_that_asks_for_much_waits_longer() -> None:
     assert ["a1", "b0", "b1", "b2", "a2", "b3", "b4"] == taken(queue)
 
 
+def test_what_an_ended_request_did_not_use_was_not_given() -> None:
+    queue = queue_of("b1", "b2", "b3")
+    for each in (long := waiting("a1", 1000), waiting("a2", 10)):
+        queue.append(each)
+    assert ["b1", "a1"] == taken(queue, 2)
+
+    long.generated_tokens = 4
+    queue.ended(long)
+
+    assert ["a2", "b2", "b3"] == taken(queue)
+
+
 def test_whoever_comes_later_does_not_catch_up() -> None:
     """Else a key that slept would shut the others out."""
     queue = queue_of("a1", "a2", "a3", "a4")
