@@ -66,11 +66,12 @@ def _reading(
     context_ids = (*prompt_ids, *after)
     context_length = served.engine_info.context_length
     if len(context_ids) > context_length:
+        beside = f" and resume.token_ids {len(after)}" if after else ""
         raise InvalidField(
-            f"the prompt has {len(context_ids)} tokens; the context holds {context_length}",
+            f"the prompt has {len(prompt_ids)} tokens{beside}; the context holds {context_length}",
             code="context_length_exceeded",
-            param=field,
-            allowed={"context_length": context_length, "prompt_tokens": len(context_ids)},
+            param=field if len(prompt_ids) > context_length else "resume.token_ids",
+            allowed={"context_length": context_length, "prompt_tokens": len(prompt_ids)},
         )
     return GenerationRequest(request_id, context_ids, NOTHING_NEW, logits=of)
 

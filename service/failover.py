@@ -79,15 +79,16 @@ class Pursuit:
         self.headers = headers or {}
         """Of every attempt."""
         self.is_over = False
-        self._fields = {**fields, "seed": fields.get("seed", secrets.randbits(SEED_BITS)), "stream": True}
+        # A server takes null for what is left out.
+        given = {name: value for name, value in fields.items() if value is not None}
+        self._fields = {"seed": secrets.randbits(SEED_BITS), **given, "stream": True}
         self._servers = servers
         self._attempts = attempts
         self._clock = clock
         self._began = clock()
         self._texts: dict[int, _Text] = {}
-        given = fields.get("resume") or {}
-        self._given = list(given.get("token_ids", ()))
-        self._may_resume = fields.get("num_return", 1) == 1 and fields.get("beam_width", 1) == 1
+        self._given = list(given.get("resume", {}).get("token_ids", ()))
+        self._may_resume = given.get("num_return", 1) == 1 and given.get("beam_width", 1) == 1
         self._shows = shows
         self._fingerprint: str | None = None
         """Of the engine whose tokens have come."""

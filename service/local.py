@@ -52,6 +52,7 @@ OF_A_SERVER = frozenset(
         "keep_alive_s",
         "log_level",
         "log_format",
+        "otlp_endpoint",
     }
 )
 """Settings that nothing here would look at."""

@@ -20,6 +20,8 @@ from service.option import PREFIX, Option
 
 CLIENT_VARIABLES = frozenset({"TANE_API_KEY"})
 """With the prefix, but for the commands that call servers."""
+OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+OTLP_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 OTLP_PROTOCOL = "http/protobuf"
 VARIANT = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
 TOKEN = re.compile(r"[!-~]+")
@@ -182,6 +184,7 @@ class Settings(BaseModel):
     )
 
     _hub: HubAccess = PrivateAttr(default=PUBLIC_HUB)
+    _opentelemetry: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def models_folder(self) -> Path | None:
@@ -192,6 +195,21 @@ class Settings(BaseModel):
     def hub(self) -> HubAccess:
         """Where models of the Hugging Face hub are pulled from; no part of what is shown or compared as an option."""
         return self._hub
+
+    def collector(self) -> str | None:
+        """Where traces go: the option, else what other programs are told too.
+
+        Raises SettingsError for a protocol that is not ours.
+        """
+        told = self._opentelemetry
+        if self.otlp_endpoint or not told.get(OTLP_ENDPOINT):
+            return self.otlp_endpoint
+        for name in OTLP_PROTOCOLS:
+            if told.get(name, OTLP_PROTOCOL) not in ("", OTLP_PROTOCOL):
+                raise SettingsError(f"{name} must be {OTLP_PROTOCOL}", names=(name,))
+            if told.get(name):
+                break
+        return told[OTLP_ENDPOINT]
 
     @property
     def variants(self) -> dict[str, str]:
@@ -218,8 +236,6 @@ class Settings(BaseModel):
         given = {name: value for name, value in flags.items() if value not in (None, ())}
         if user_cache := environ.get("XDG_CACHE_HOME"):
             named.setdefault("cache_folder", str(Path(user_cache, "tane")))
-        if collector := _collector(environ):
-            named.setdefault("otlp_endpoint", collector)
         try:
             settings = cls.model_validate(named | given)
         except ValidationError as error:
@@ -227,6 +243,7 @@ class Settings(BaseModel):
             problems = [cls._problem(name, name in given) for name in names]
             raise SettingsError(*problems, names=tuple(names)) from None
         settings._hub = _hub_access(environ)
+        settings._opentelemetry = {name: environ[name] for name in (OTLP_ENDPOINT, *OTLP_PROTOCOLS) if name in environ}
         return settings
 
     @classmethod
@@ -246,18 +263,6 @@ def _hub_access(environ: Mapping[str, str]) -> HubAccess:
         problem = "HF_TOKEN must be a token of the hub: printable ASCII characters without spaces"
         raise SettingsError(problem, names=("HF_TOKEN",))
     return HubAccess(environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT, token or None)
-
-
-def _collector(environ: Mapping[str, str]) -> str | None:
-    """Of traces, as other programs are told it too. Raises SettingsError for a protocol that is not ours."""
-    endpoint = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
-    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        protocol = environ.get(name)
-        if endpoint and protocol:
-            if protocol != OTLP_PROTOCOL:
-                raise SettingsError(f"{name} must be {OTLP_PROTOCOL}", names=(name,))
-            break
-    return endpoint
 
 
 _METAVARS = {int: "INTEGER", float: "NUMBER", str: "TEXT"}

@@ -83,10 +83,11 @@ def test_none_is_named_unless_asked(live: Live) -> None:
     assert [] == asked(live, prompt_tokens=PROMPT)["top"]
 
 
-def test_a_context_that_is_too_long_is_refused(live: Live) -> None:
-    error = error_of(live, prompt_tokens=[7] * CONTEXT, resume={"token_ids": [1]})
+@pytest.mark.parametrize(("prompt_tokens", "field"), [(CONTEXT, "resume.token_ids"), (CONTEXT + 1, "prompt_tokens")])
+def test_a_context_that_is_too_long_is_refused_by_what_makes_it_so(prompt_tokens: int, field: str, live: Live) -> None:
+    error = error_of(live, prompt_tokens=[7] * prompt_tokens, resume={"token_ids": [1]})
 
-    assert ("context_length_exceeded", "prompt_tokens") == (error["code"], error["param"])
+    assert ("context_length_exceeded", field) == (error["code"], error["param"])
 
 
 def test_an_id_that_is_none_is_refused(live: Live) -> None:

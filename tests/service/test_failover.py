@@ -157,6 +157,16 @@ def test_a_seed_is_drawn_once(stream: Streams) -> None:
     assert 0 <= first["seed"] < 2**53
 
 
+def test_what_is_none_is_left_out(stream: Streams) -> None:
+    """A seed is drawn, and a deadline that nobody set has nothing left of it."""
+    servers = Servers([[BROKEN], WHOLE])
+
+    stream(servers, seed=None, deadline_ms=None, resume=None, session_id=None)
+
+    assert [{"prompt", "seed", "stream"}] * 2 == [set(body) for body in servers.bodies]
+    assert servers.bodies[0]["seed"] == servers.bodies[1]["seed"] is not None
+
+
 def test_several_texts_are_asked_for_again_and_what_was_seen_is_dropped(stream: Streams) -> None:
     """Another server may cut its deltas elsewhere."""
     both = {"index": 0, "text": WORDS[0] + WORDS[1], "token_ids": [FIRST_ID, FIRST_ID + 1], "logprobs": None}

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,9 +19,11 @@ from service import watchdog
 from service.context import Service
 from service.engine import Engine
 from service.replica import EngineLost, Replica
+from service.request import RequestEvent
 from service.runtime import Runtime
 from service.settings import Settings
 from service.startup import build_service
+from service.step_report import StepReport
 from tests.fake_runtime import make_service
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
@@ -158,15 +161,26 @@ def test_it_tells_how_much_waits(service: Service) -> None:
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_call_that_is_cancelled_ends_as_one_whose_client_has_gone(
-    streams: bool, service: Service, caplog: pytest.LogCaptureFixture
+    streams: bool, service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its line in the log has what it used."""
+    step = Engine.step
+    ran: list[Engine] = []
+
+    def slow_step(engine: Engine) -> tuple[list[RequestEvent], StepReport]:
+        time.sleep(0.005)
+        ran.append(engine)
+        return step(engine)
+
+    monkeypatch.setattr(Engine, "step", slow_step)
 
     async def test() -> None:
         replica = Replica(service, "r7")
         async with living(replica):
             call = Call(replica, {**LONG, "stream": streams})
-            await (call.began.wait() if streams else until(lambda: replica.load["queued_tokens"] > 0))
+            await until(lambda: replica.load["queued_tokens"] > 0)
+            submitted = len(ran)
+            await until(lambda: len(ran) > submitted + 2)
             call.task.cancel()
             await until(lambda: replica.load["queued_tokens"] == 0)
             await until(lambda: any(record.getMessage() == "request" for record in caplog.records))

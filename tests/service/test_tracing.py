@@ -337,7 +337,7 @@ def test_a_collector_that_is_back_is_told_of(caplog: pytest.LogCaptureFixture) -
 
 
 def test_it_is_off_unless_a_collector_is_named() -> None:
-    assert tracer_for(Settings.load({}, {}).otlp_endpoint) is None
+    assert tracer_for(Settings.load({}, {}).collector()) is None
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_it_is_off_unless_a_collector_is_named() -> None:
 def test_the_collector_is_named_by_flag_or_variable_or_opentelemetrys_own(
     environ: dict[str, str], flags: dict[str, str], expected: str | None
 ) -> None:
-    assert expected == Settings.load(environ, flags).otlp_endpoint
+    assert expected == Settings.load(environ, flags).collector()
 
 
 @pytest.mark.parametrize(
@@ -370,15 +370,16 @@ def test_another_protocol_than_ours_is_refused(names: dict[str, str], refused: s
     protocols = {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in names.items()}
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1", **protocols}
     if refused is None:
-        assert "http://a:1" == Settings.load(environ, {}).otlp_endpoint
+        assert "http://a:1" == Settings.load(environ, {}).collector()
         return
 
+    settings = Settings.load(environ, {})  # which commands do that trace nothing
     with pytest.raises(SettingsError, match=f"{refused} must be http/protobuf"):
-        Settings.load(environ, {})
+        settings.collector()
 
 
 def test_a_protocol_without_a_collector_says_nothing() -> None:
-    assert Settings.load({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, {}).otlp_endpoint is None
+    assert Settings.load({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, {}).collector() is None
 
 
 @pytest.mark.parametrize("endpoint", ["collector:4317", "ftp://a", "http://", "http://a:b", "http://[a"])

@@ -240,6 +240,18 @@ def test_a_collector_that_is_none_ends_the_command_in_a_line(server: FakeServer)
     assert "Error: --otlp-endpoint must be an address like http://127.0.0.1:4318" in result.stderr
 
 
+def test_a_protocol_that_is_not_spoken_ends_the_command_in_a_line(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+
+    result = serve()
+
+    assert 2 == result.exit_code
+    assert "Error: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf" in result.stderr
+
+
 def test_the_line_to_try_names_the_variable_of_the_key(server: FakeServer) -> None:
     server.keys = Keys([b"secret"])
 
