@@ -1,11 +1,13 @@
 """What is looked at about once a second while a server runs: its engines, its file of keys and its memory.
 
 Knows runtimes and the times that it is told; ends nothing itself. Always: who waits for an engine that is lost was
-answered when `look` returns, and no engine is declared lost twice.
+answered when `look` returns, and no engine is declared lost twice; a fault in one look stops neither the others nor the
+next.
 """
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from service.context import Service
 from service.key_file import key_file_of
@@ -28,8 +30,13 @@ class Lookout:
         self._memory = service.memory
 
     def look(self, now: float) -> None:
-        self._look_at_engines(now)
-        self._memory.look()
+        for look in (partial(self._look_at_engines, now), self._memory.look, self._look_at_keys):
+            try:
+                look()
+            except Exception:
+                logger.exception("what runs could not be looked at", extra=told("look_failed"))
+
+    def _look_at_keys(self) -> None:
         if self._key_file is not None and self._key_file.look():
             for runtime in self._runtimes:
                 runtime.let_keys_go(self._key_file.gone)
