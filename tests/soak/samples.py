@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import linear_regression
+from statistics import linear_regression, median_low
 
 import httpx
 
@@ -52,10 +52,10 @@ def slope_per_hour(samples: Sequence[Sample], name: str) -> float:
 
 
 def growth(samples: Sequence[Sample], name: str) -> float:
-    """From the least of the first third to the least of the last: what is held for a moment is no growth."""
+    """From the median of the first third to that of the last: what is held, or let go, for a moment is no growth."""
     third = max(len(samples) // 3, 1)
     figures = _figures(samples, name)
-    return min(figures[-third:]) - min(figures[:third])
+    return median_low(figures[-third:]) - median_low(figures[:third])
 
 
 def _figures(samples: Sequence[Sample], name: str) -> list[float]:

@@ -8,7 +8,7 @@ from tests.soak.report import soak
 from tests.soak.samples import Sample, growth, slope_per_hour
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 def sample(at_s: float, own_bytes: int) -> Sample:
@@ -30,8 +30,8 @@ def test_a_slope_is_that_of_the_line_through_the_samples() -> None:
     assert 600 == pytest.approx(slope_per_hour(samples, "own_bytes"))
 
 
-def test_growth_is_between_the_least_of_the_first_and_of_the_last_third() -> None:
-    samples = [sample(minute, size) for minute, size in enumerate((9, 5, 6, 7, 7, 7, 8, 20, 9))]
+def test_growth_is_between_the_medians_of_the_first_and_of_the_last_third() -> None:
+    samples = [sample(minute, size) for minute, size in enumerate((9, 5, 6, 7, 7, 7, 2, 20, 9))]
 
     assert 3 == growth(samples, "own_bytes")
     assert 0 == growth(samples, "threads")
