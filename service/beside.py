@@ -16,8 +16,8 @@ from service.errors import Overloaded, RequestTimeout
 
 SHORT_BODY_BYTES = 8192
 """Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
-SLOW_FIELDS = re.compile(rb"constraint|response_format|\\u00[567]")
-"""Bodies that hold one of these may have a constraint to compile. The letters of names may be escaped."""
+SLOW_FIELDS = re.compile(rb"(?<!\\)\"(?:constraint|response_format)\"|\\u00[567]")
+"""Bodies that hold one of these names, whose letters may be escaped, may have a constraint to compile."""
 MAX_WAITING, MAX_WAITING_BYTES = 128, 64 << 20
 """How many bodies may be with the worker threads of a kind or wait for one, and how large together: they are whole."""
 RETRY_S = 2

@@ -26,6 +26,7 @@ def thread_of(raw: bytes) -> str:
         b'{"prompt":"a","constr\\u0061int":{"choice":["a"]}}',
         b'{"messages":[],"respons\\u0065\\u005fformat":{}}',
         b'{"messages":[],"response_format":{}}',
+        b'{"prompt":"\\\\" , "constraint" :{}}',
     ],
 )
 def test_what_may_have_to_be_compiled_is_read_in_the_one_thread_for_that(raw: bytes) -> None:
@@ -34,10 +35,14 @@ def test_what_may_have_to_be_compiled_is_read_in_the_one_thread_for_that(raw: by
 
 @pytest.mark.parametrize(
     "raw",
-    [b'{"prompt":"\\u00e9t\\u00e9 \\u7a2e \\ud83c\\udf31\\n"}', LONG.replace(b"aaa", b"\\u7a2e")],
-    ids=["short", "long"],
+    [
+        b'{"prompt":"\\u00e9t\\u00e9 \\u7a2e \\ud83c\\udf31\\n"}',
+        LONG.replace(b"aaa", b"\\u7a2e"),
+        b'{"prompt":"what is a constraint, a \\"response_format\\"?"}',
+    ],
+    ids=["short", "long", "about"],
 )
-def test_text_in_escapes_does_not_wait_behind_what_is_compiled(raw: bytes) -> None:
+def test_text_in_escapes_or_about_constraints_does_not_wait_behind_what_is_compiled(raw: bytes) -> None:
     assert not thread_of(raw).startswith("constraints")
 
 
