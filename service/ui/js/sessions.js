@@ -3,6 +3,7 @@
 import { call, callText } from "./api.js";
 import { bytes, el, figure, plainTable } from "./dom.js";
 import { samplesOf, total } from "./exposition.js";
+import { Polling } from "./polling.js";
 
 const EVERY_MS = 2000;
 const REASONS = { edit: "by edits", capacity: "for want of room", ttl: "unused for too long", explicit: "forgotten" };
@@ -23,23 +24,24 @@ export function view(section, { info }) {
 class Sessions {
   constructor(info) {
     this._models = info.models.map((model) => model.name);
+    this._polling = new Polling(() => this._look(), EVERY_MS);
     this._list = el("div");
     this._problem = el("p", { class: "problem", role: "alert", hidden: true });
     this.element = el("div", {}, this._problem, this._list);
   }
 
   enter() {
-    this._look();
-    this._timer = setInterval(() => this._look(), EVERY_MS);
+    this._polling.enter();
   }
 
   leave() {
-    clearInterval(this._timer);
+    this._polling.leave();
   }
 
+  /** Answers whether to look again. */
   async _look() {
-    if (this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
-    await this._try(async () => {
+    if (this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return true;
+    return this._try(async () => {
       const all = await Promise.all(
         this._models.map(async (model) => [
           model,
@@ -54,13 +56,16 @@ class Sessions {
     });
   }
 
+  /** Answers whether the server may be asked again. */
   async _try(action) {
     try {
       await action();
       this._problem.hidden = true;
+      return true;
     } catch (error) {
       this._problem.textContent = error.message;
       this._problem.hidden = false;
+      return error.status !== 401;
     }
   }
 
