@@ -9,10 +9,10 @@ import { Composer } from "./composer.js";
 import { byId, el, visible } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { share } from "./sharing.js";
+import { ownSession } from "./tab.js";
 import { TokenText } from "./text.js";
 
 const BUSY_TRIES = 20;
-const SESSION = "tane.session";
 
 export class Write {
   constructor(document, info) {
@@ -153,10 +153,7 @@ export class Write {
   /** A session of this tab's own, so that an edit computes only what changed. It changes no text. */
   _session(request) {
     if (request.session_id || request.use_cache === false) return {};
-    let name = sessionStorage.getItem(SESSION);
-    if (!name)
-      sessionStorage.setItem(SESSION, (name = `page-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`));
-    return { session_id: name };
+    return { session_id: ownSession() };
   }
 
   _buffer({ index, text, token_ids, logprobs }) {
