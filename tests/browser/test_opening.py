@@ -27,6 +27,17 @@ def go_to(page: Page, hash_: str) -> None:
     page.evaluate("(hash) => { location.hash = hash; }", hash_)
 
 
+def held_back(page: Page, address: str) -> list[Route]:
+    """What the page asks for at this address and is not given yet."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(address, hold)
+    return held
+
+
 @pytest.fixture(scope="module")
 def tab(browser: Browser, live: Live) -> Iterator[Page]:
     """A tab that stays open while one link after the other is followed in it."""
@@ -79,8 +90,7 @@ def test_a_link_that_was_cut_says_so(visit: Visit) -> None:
 
 def test_a_view_that_comes_after_another_was_chosen_asks_nothing(visit: Visit) -> None:
     page = visit.open()
-    held: list[Route] = []
-    page.route("**/ui/js/numbers.js", lambda route: held.append(route))
+    held = held_back(page, "**/ui/js/numbers.js")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/metrics") else None)
     with page.expect_request("**/ui/js/numbers.js"):
@@ -98,8 +108,7 @@ def test_a_view_that_comes_after_another_was_chosen_asks_nothing(visit: Visit) -
 
 def test_a_view_that_is_chosen_twice_while_it_comes_is_there_once(visit: Visit) -> None:
     page = visit.open()
-    held: list[Route] = []
-    page.route("**/ui/js/beams.js", lambda route: held.append(route))
+    held = held_back(page, "**/ui/js/beams.js")
     with page.expect_request("**/ui/js/beams.js"):
         go_to(page, "#beams")
     for name in ("write", "beams"):
