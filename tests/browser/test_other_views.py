@@ -1,6 +1,7 @@
 """Beams, sessions, compression and numbers, each beside what the server says itself."""
 
 import itertools
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from service.settings import Settings
 from tests.browser.conftest import Visit, visiting
+from tests.browser.driving import write
 from tests.live import Live, live_server
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
@@ -99,6 +101,27 @@ def test_sessions_are_listed_forked_and_forgotten(visit: Visit, live: Live) -> N
     expect(page.locator(".twig", has_text="other-end")).to_have_count(0)
     assert 404 == httpx.get(f"{live.url}/sessions/other-end").status_code
     httpx.delete(f"{live.url}/sessions/tale")
+
+
+def test_what_an_edit_let_go_of_stands_beside_its_session(visit: Visit, live: Live) -> None:
+    prompt = "A long tale of a lantern that went out. " * 8
+    page = visit.open()
+    with page.expect_request("**/generate") as sent:
+        write(page, prompt, max_new_tokens="2")
+    session = json.loads(sent.value.post_data or "")["session_id"]
+    row = page.locator("tr", has=page.get_by_text(session, exact=True))
+
+    page.click("#views a[href='#sessions']")
+    expect(row).to_contain_text("no edit in 1 turn")
+    page.click("#views a[href='#write']")
+    with page.expect_response("**/generate") as edited:
+        write(page, prompt[:100], max_new_tokens="2")
+    page.click("#views a[href='#sessions']")
+
+    cache = json.loads(edited.value.text().split("data: ")[-2])["cache"]
+    assert cache["evicted_tokens"] > 0
+    expect(row).to_contain_text(f"{cache['evicted_tokens']} tokens by 1 edit in 2 turns")
+    expect(row).to_contain_text(f"the last, from token {cache['first_changed_token'] + 1} on")
 
 
 def test_numbers_are_those_of_the_metrics(visit: Visit, live: Live) -> None:

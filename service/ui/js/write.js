@@ -11,6 +11,7 @@ import { Inspector } from "./inspector.js";
 import { share } from "./sharing.js";
 import { ownSession } from "./tab.js";
 import { TokenText } from "./text.js";
+import { keepTurn } from "./turns.js";
 
 const BUSY_TRIES = 20;
 
@@ -141,7 +142,10 @@ export class Write {
   async *_events(body, signal) {
     for (let tries = 0; ; tries += 1) {
       try {
-        yield* stream("/generate", body, signal);
+        for await (const event of stream("/generate", body, signal)) {
+          if (event.usage && body.session_id) keepTurn(event.model, body.session_id, event.cache);
+          yield event;
+        }
         return;
       } catch (error) {
         if (error.code !== "session_busy" || tries === BUSY_TRIES || signal.aborted) throw error;
