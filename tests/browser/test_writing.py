@@ -148,9 +148,13 @@ def test_a_copy_button_has_its_name_again_after_two_clicks(visit: Visit) -> None
     page = visit.open()
     write(page, max_new_tokens="2")
     button = page.locator("[data-copy=link]")
+    page.clock.install()
     for _ in range(2):
         button.click()
         expect(button).to_have_text("Copied")
+        page.clock.run_for(400)
+
+    page.clock.run_for(1200)
 
     expect(button).to_have_text("Copy link")
 
