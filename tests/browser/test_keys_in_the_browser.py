@@ -77,3 +77,31 @@ def test_code_names_no_key(page: Page) -> None:
     code = page.locator("#snippet").text_content() or ""
     assert "$TANE_API_KEY" in code
     assert KEY not in code
+
+
+def test_a_key_that_no_request_can_carry_is_refused_before_it_is_kept(page: Page) -> None:
+    page.fill("#key", f"{KEY}\u200b")
+
+    page.keyboard.press("Enter")
+
+    expect(page.locator("#key-problem")).to_contain_text("ASCII")
+    expect(page.locator("#key-dialog")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+
+
+@pytest.mark.parametrize("name", ["sessions", "numbers"])
+def test_who_gives_no_key_is_not_asked_again_by_a_view_that_looks_each_second(page: Page, name: str) -> None:
+    let_in(page)
+    page.clock.install()
+    page.evaluate("sessionStorage.clear()")
+    page.evaluate("(name) => { location.hash = name; }", name)
+    expect(page.locator("#key-dialog")).to_be_visible()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    page.keyboard.press("Escape")
+    expect(page.locator(f"#view-{name} .problem")).to_contain_text("No key was given")
+    page.clock.run_for(10_000)
+
+    assert [] == [url for url in asked if "/ui/" not in url]
+    expect(page.locator("#key-dialog")).to_be_hidden()

@@ -1,5 +1,6 @@
 """Beams, sessions, compression and numbers, each beside what the server says itself."""
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from service.settings import Settings
 from tests.browser.conftest import Visit, visiting
+from tests.browser.driving import write
 from tests.live import Live, live_server
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
@@ -100,6 +102,29 @@ def test_sessions_are_listed_forked_and_forgotten(visit: Visit, live: Live) -> N
     httpx.delete(f"{live.url}/sessions/tale")
 
 
+def test_what_an_edit_let_go_of_stands_beside_its_session(visit: Visit, live: Live) -> None:
+    def let_go() -> float:
+        return live.samples()["tane_kv_cache_evicted_tokens_total edit"]
+
+    prompt = "A long tale of a lantern that went out. " * 8
+    page = visit.open()
+    write(page, prompt, max_new_tokens="2")
+    row = page.locator("#view-sessions tr", has_text="no edit in 1 turn")
+    page.click("#views a[href='#sessions']")
+    expect(row).to_have_count(1)
+    before = let_go()
+
+    page.click("#views a[href='#write']")
+    write(page, prompt[:100], max_new_tokens="2")
+    page.click("#views a[href='#sessions']")
+
+    expect(page.locator("#view-sessions .edits", has_text="by 1 edit in 2 turns")).to_be_visible()
+    evicted = let_go() - before
+    assert evicted > 0
+    edit = page.locator("#view-sessions .edits", has_text=f"{evicted:.0f} tokens by 1 edit in 2 turns")
+    expect(edit).to_contain_text(f"{evicted:.0f} let go")
+
+
 def test_numbers_are_those_of_the_metrics(visit: Visit, live: Live) -> None:
     page = viewed(visit, "numbers")
     live.wait_until_idle()
@@ -133,25 +158,67 @@ def test_two_models_answer_side_by_side_with_the_first_difference_marked(browser
         expect(page.locator(".pair mark")).to_have_count(2)
 
 
-def test_models_that_were_evaluated_are_plotted_by_size_and_perplexity(visit: Visit, live: Live) -> None:
+@pytest.fixture(scope="module")
+def evaluated(browser: Browser, live: Live) -> Iterator[Page]:
     """With figures as `tane eval --save` keeps them, which a folder of compressed weights would have."""
     told = httpx.get(f"{live.url}/info").json()
     (model,) = told["models"]
-    figures = {"large": (400_000_000, 10.0), "middle": (200_000_000, 12.0), "small": (100_000_000, 20.0)}
+    figures = {
+        "large": (400_000_000, 10.0, 30.0),
+        "middle": (200_000_000, 10.1, 70.0),
+        "small": (100_000_000, 20.0, 60),
+    }
     told["models"] = [
-        model | {"name": name, "bytes": size, "evaluation": {"perplexity": perplexity}}
-        for name, (size, perplexity) in figures.items()
+        model | {"name": name, "bytes": size, "evaluation": {"perplexity": perplexity, "tokens_per_second": speed}}
+        for name, (size, perplexity, speed) in figures.items()
     ]
-    visit.page.route("**/info", lambda route: route.fulfill(json=told))
+    with visiting(browser, live.url) as visit:
+        visit.page.route("**/info", lambda route: route.fulfill(json=told))
+        page = viewed(visit, "compression")
+        page.locator(".frontier svg").first.wait_for()
+        yield page
 
-    page = viewed(visit, "compression")
 
-    points = page.locator(".frontier circle").all()
-    right = [float(point.get_attribute("cx") or "") for point in points]
-    down = [float(point.get_attribute("cy") or "") for point in points]
-    assert right == sorted(right, reverse=True)
-    assert down == sorted(down, reverse=True)
-    expect(page.locator(".frontier .name").last).to_have_text("small · 100 MB · 20")
+@pytest.mark.parametrize(("plot", "names"), [(0, ["small", "middle", "large"]), (1, ["large", "small", "middle"])])
+def test_models_that_were_evaluated_stand_by_size_and_by_speed_and_by_perplexity(
+    evaluated: Page, plot: int, names: list[str]
+) -> None:
+    drawn = evaluated.locator(".frontier svg").nth(plot)
+
+    points = [
+        [float(each.get_attribute(axis) or "") for axis in ("cx", "cy")] for each in drawn.locator("circle").all()
+    ]
+    placed = dict(zip(("large", "middle", "small"), points, strict=True))
+    assert names == sorted(placed, key=lambda name: placed[name][0])
+    assert ["large", "middle", "small"] == sorted(placed, key=lambda name: -placed[name][1])
+
+
+def test_a_point_has_its_name_beside_it_and_the_axes_have_their_ends(evaluated: Page) -> None:
+    drawn = evaluated.locator(".frontier svg").nth(1)
+
+    assert ["large", "middle", "small"] == sorted(drawn.locator(".name").all_text_contents())
+    assert ["10", "20", "30", "70"] == drawn.locator(".tick").all_text_contents()
+    assert "small: 60, 20" in (drawn.get_attribute("aria-label") or "")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_names_of_points_that_lie_close_do_not_cover_each_other(evaluated: Page, width: int) -> None:
+    evaluated.set_viewport_size({"width": width, "height": 900})
+
+    boxes = evaluated.evaluate(
+        "[...document.querySelectorAll('.frontier svg')].map((plot) => [...plot.querySelectorAll('text')]"
+        ".map((text) => text.getBoundingClientRect().toJSON()))"
+    )
+
+    for plot in boxes:
+        assert [] == [(a, b) for a, b in itertools.combinations(plot, 2) if overlap(a, b)]
+
+
+def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
+    """Whether two boxes share more than a line's leading."""
+    across = min(a["right"], b["right"]) - max(a["left"], b["left"])
+    down = min(a["bottom"], b["bottom"]) - max(a["top"], b["top"])
+    return across > 1 and down > 4
 
 
 def test_the_study_prunes_as_its_definitions_say(visit: Visit) -> None:

@@ -1,5 +1,6 @@
 """Writing on the page: what is sent, what is shown, and what another person sees who is given the link."""
 
+import ast
 import json
 import re
 from typing import Any
@@ -131,6 +132,31 @@ def test_the_request_as_python_gives_the_text(written: Page, capsys: pytest.Capt
     exec(written.locator("#snippet").text_content() or "", {})
 
     assert "".join(shown_texts(written)) + "\n" == capsys.readouterr().out
+
+
+def test_python_code_of_a_form_that_has_a_seed_runs(written: Page) -> None:
+    request = {"prompt": "a", "seed": "7", "constraint": {"json_schema": {"properties": {"seed": {"const": True}}}}}
+    code = written.evaluate(
+        "(request) => import('/ui/js/link.js').then(({ python }) => python(request, false))", request
+    )
+
+    call = next(node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.keyword) and node.arg == "json")
+    assert request | {"seed": 7} == ast.literal_eval(call.value)
+
+
+def test_a_copy_button_has_its_name_again_after_two_clicks(visit: Visit) -> None:
+    page = visit.open()
+    write(page, max_new_tokens="2")
+    button = page.locator("[data-copy=link]")
+    page.clock.install()
+    for _ in range(2):
+        button.click()
+        expect(button).to_have_text("Copied")
+        page.clock.run_for(400)
+
+    page.clock.run_for(1200)
+
+    expect(button).to_have_text("Copy link")
 
 
 def test_markup_in_prompt_and_output_stays_text(visit: Visit) -> None:

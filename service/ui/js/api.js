@@ -5,6 +5,11 @@ import { byId } from "./dom.js";
 import { fromJson, toJson } from "./wire.js";
 
 const KEPT = "tane.key";
+const KEY = /^[!-~]{1,512}$/;
+const PROBLEMS = {
+  unknown: "That key is not known here.",
+  form: "A key has letters, digits and signs of ASCII alone, at most 512.",
+};
 
 /** What the server said instead of an answer. */
 export class ApiError extends Error {
@@ -22,19 +27,30 @@ export class ApiError extends Error {
 
 let asking = null;
 
+byId("key-form").addEventListener("submit", (event) => {
+  if (KEY.test(byId("key").value.trim())) return;
+  event.preventDefault();
+  say("form");
+});
+
+function say(problem) {
+  byId("key-problem").hidden = problem === null;
+  byId("key-problem").textContent = PROBLEMS[problem] ?? "";
+}
+
 /** Ask the person for a key; calls that come meanwhile wait for the same one. */
 function askKey(wasWrong) {
   const dialog = byId("key-dialog");
-  byId("key-problem").hidden = !wasWrong;
+  say(wasWrong ? "unknown" : null);
   asking ??= new Promise((resolve, reject) => {
     dialog.addEventListener(
       "close",
       () => {
         asking = null;
-        const key = byId("key").value;
+        const key = byId("key").value.trim();
         byId("key").value = "";
-        if (dialog.returnValue === "dismissed" || key === "")
-          return reject(new ApiError(401, { message: "a key is needed" }));
+        if (dialog.returnValue === "dismissed" || !KEY.test(key))
+          return reject(new ApiError(401, { message: "No key was given: load the page again to give one." }));
         sessionStorage.setItem(KEPT, key);
         resolve();
       },

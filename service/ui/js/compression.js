@@ -2,7 +2,8 @@
 // Knows what `/info` tells of each served model. Always: a figure that was not measured is not shown.
 
 import { call } from "./api.js";
-import { bytes, el, figure, percent, plainTable, svg } from "./dom.js";
+import { bytes, el, figure, percent, plainTable } from "./dom.js";
+import { frontierOf } from "./frontier.js";
 import { byMagnitude, bySaliency, bySurgery, deviation, trial, WIDTH } from "./pruning.js";
 
 const WAYS = [
@@ -54,7 +55,7 @@ function measured(model, name) {
   return typeof value === "number" ? figure(value, 4) : "–";
 }
 
-/** Size against perplexity, of the models of which `tane eval --save` has kept it. */
+/** Size and speed against perplexity, of the models of which `tane eval --save` has kept it. */
 function frontier(models) {
   const known = models.filter((model) => typeof model.evaluation?.perplexity === "number");
   if (known.length < 2)
@@ -62,40 +63,12 @@ function frontier(models) {
       class: "note",
       text: "Perplexity is shown for models on which tane eval --save was run; with two of them they are plotted here.",
     });
-  const [width, height] = [560, 260];
-  const sizes = known.map((model) => model.bytes),
-    qualities = known.map((model) => model.evaluation.perplexity);
-  const x = scale(Math.min(...sizes), Math.max(...sizes), 60, width - 120),
-    y = scale(Math.min(...qualities), Math.max(...qualities), height - 50, 24);
-  const points = known.map((model, index) =>
-    svg(
-      "g",
-      {},
-      svg("circle", { cx: x(sizes[index]), cy: y(qualities[index]), r: 5 }),
-      svg("text", {
-        class: "name",
-        x: x(sizes[index]) + 9,
-        y: y(qualities[index]) + 4,
-        text: `${model.name} · ${bytes(sizes[index])} · ${figure(qualities[index], 4)}`,
-      }),
-    ),
-  );
   return el(
     "div",
-    { class: "frontier" },
-    svg(
-      "svg",
-      { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Perplexity against size of the served models" },
-      svg("path", { class: "axis", d: `M40 10V${height - 30}H${width - 10}` }),
-      svg("text", { x: 46, y: 16, text: "perplexity" }),
-      svg("text", { x: width - 12, y: height - 12, "text-anchor": "end", text: "size" }),
-      ...points,
-    ),
+    {},
+    frontierOf(known),
+    el("p", { class: "note", text: "Lower is better; smaller is to the left, faster to the right." }),
   );
-}
-
-function scale(least, most, from, to) {
-  return (value) => (most === least ? (from + to) / 2 : from + ((to - from) * (value - least)) / (most - least));
 }
 
 function beside(models) {

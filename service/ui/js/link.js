@@ -16,16 +16,21 @@ export function linkOf(request, fingerprint) {
   return `${location.origin}${location.pathname}${MARK}${text.replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "")}`;
 }
 
-/** {request, fingerprint} of an address, or null where it holds none or none that can be read. */
+/** {request, fingerprint} of an address, or null where it holds none. Throws RangeError for one that cannot be read. */
 export function readLink(hash) {
   if (!hash.startsWith(MARK)) return null;
+  const held = decoded(hash.slice(MARK.length));
+  if (!isObject(held?.request)) throw new RangeError("This link holds no request, or only part of one.");
+  return { ...held, request: shared(held.request) };
+}
+
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+function decoded(text) {
   try {
-    const text = atob(hash.slice(MARK.length).replace(/-/g, "+").replace(/_/g, "/"));
-    const raw = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
-    const held = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw));
-    return held && typeof held.request === "object" && held.request !== null
-      ? { ...held, request: shared(held.request) }
-      : null;
+    const letters = atob(text.replace(/-/g, "+").replace(/_/g, "/"));
+    const raw = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw));
   } catch {
     return null;
   }
@@ -45,7 +50,7 @@ export function curl(request, needsKey) {
 export function python(request, needsKey) {
   const key = needsKey ? '\n    headers={"authorization": f"Bearer {os.environ[\'TANE_API_KEY\']}"},' : "";
   const imports = needsKey ? "import os\n\nimport httpx\n" : "import httpx\n";
-  return `${imports}\nanswer = httpx.post(\n    "${location.origin}/generate",\n    json=${literal(request)},${key}\n    timeout=300,\n).json()\nprint(answer["text"])\n`;
+  return `${imports}\nanswer = httpx.post(\n    "${location.origin}/generate",\n    json=${dictionary(request, (value, name) => (name === "seed" ? value : literal(value)))},${key}\n    timeout=300,\n).json()\nprint(answer["text"])\n`;
 }
 
 export function javascript(request, needsKey) {
@@ -54,16 +59,16 @@ export function javascript(request, needsKey) {
 }
 
 /** A value as Python writes it. */
-function literal(value, name = "") {
+function literal(value) {
   if (value === null) return "None";
   if (value === true) return "True";
   if (value === false) return "False";
-  if (name === "seed") return value;
-  if (Array.isArray(value)) return `[${value.map((item) => literal(item)).join(", ")}]`;
-  if (typeof value === "object") {
-    return `{${Object.entries(value)
-      .map(([key, item]) => `${JSON.stringify(key)}: ${literal(item, key)}`)
-      .join(", ")}}`;
-  }
-  return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  return typeof value === "object" ? dictionary(value, literal) : JSON.stringify(value);
+}
+
+function dictionary(value, written) {
+  return `{${Object.entries(value)
+    .map(([name, item]) => `${JSON.stringify(name)}: ${written(item, name)}`)
+    .join(", ")}}`;
 }

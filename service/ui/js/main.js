@@ -13,7 +13,10 @@ const LAZY = {
   compression: () => import("./compression.js"),
   numbers: () => import("./numbers.js"),
 };
-const opened = new Map();
+const made = new Map();
+/** Each view that was shown, or the promise of it. */
+let chosen = "write";
+let entered = null;
 let followed = "";
 /** The last link that was opened: to come back to it writes nothing anew. */
 
@@ -29,7 +32,7 @@ async function begin() {
   byId("served").title = `${model.sha256} · ${reproducibility.fingerprint}`;
   const context = { document, info };
   const write = new Write(document, info);
-  const route = () => show(context, write);
+  const route = () => show(context, write).catch(report);
   window.addEventListener("hashchange", route);
   await route();
 }
@@ -40,23 +43,41 @@ async function show(context, write) {
   for (const view of VIEWS) byId(`view-${view}`).hidden = view !== name;
   for (const link of byId("views").children) link.ariaCurrent = link.hash === `#${name}` ? "page" : null;
   document.title = name === "write" ? "Tane" : `${byId(`title-${name}`).textContent} · Tane`;
-  for (const [view, instance] of opened) if (view !== name) instance.leave?.();
-  if (name in LAZY) await openView(name, context);
+  chosen = name;
+  byId("view-problem").hidden = true;
+  entered?.leave?.();
+  entered = null;
+  if (name in LAZY) await enter(name, context);
   const held = hash === followed ? null : readLink(hash);
   if (!held) return;
   followed = hash;
   await write.openLink(held);
 }
 
-async function openView(name, context) {
-  if (!opened.has(name)) {
-    const { view } = await LAZY[name]();
-    opened.set(name, view(byId(`view-${name}`), context));
-  }
-  opened.get(name).enter?.();
+/** Show a view, unless another was chosen while this one was fetched. */
+async function enter(name, context) {
+  if (!made.has(name))
+    made.set(
+      name,
+      LAZY[name]().then(({ view }) => view(byId(`view-${name}`), context)),
+    );
+  const view = await made.get(name).catch((error) => {
+    made.delete(name);
+    if (chosen === name) throw error;
+  });
+  if (chosen !== name || entered) return;
+  entered = view;
+  view.enter?.();
 }
 
-begin().catch((error) => {
-  byId("problem").hidden = false;
-  byId("problem").textContent = error.message;
+function report(error) {
+  const problem = byId(chosen === "write" ? "problem" : "view-problem");
+  problem.hidden = false;
+  problem.textContent = error.message;
+}
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address says which view is shown
+  byId("main").focus();
 });
+begin().catch(report);

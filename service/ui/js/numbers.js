@@ -3,6 +3,7 @@
 import { callText } from "./api.js";
 import { bytes, el, figure, percent, svg } from "./dom.js";
 import { quantile, samplesOf, total } from "./exposition.js";
+import { Polling } from "./polling.js";
 
 const EVERY_MS = 1000;
 const SHOWN = 120;
@@ -27,24 +28,26 @@ class Numbers {
   constructor() {
     this._scrapes = [];
     this._rates = [];
+    this._polling = new Polling(() => this._look(), EVERY_MS);
     this.element = el("div", { class: "numbers" }, el("p", { class: "empty", text: "Reading…" }));
   }
 
   enter() {
     this._scrapes = [];
-    this._look();
-    this._timer = setInterval(() => this._look(), EVERY_MS);
+    this._polling.enter();
   }
 
   leave() {
-    clearInterval(this._timer);
+    this._polling.leave();
   }
 
   async _look() {
     try {
       this._take({ at: performance.now(), samples: samplesOf(await callText("/metrics")) });
+      return true;
     } catch (error) {
       this.element.replaceChildren(el("p", { class: "problem", role: "alert", text: error.message }));
+      return error.status !== 401;
     }
   }
 

@@ -1,8 +1,11 @@
-// What each session keeps warm, as a tree of forks. Knows `/sessions`. Always: what is shown is what the server says now.
+// What each session keeps warm, as a tree of forks, and what edits from this page let go of. Knows `/sessions`.
+// Always: what is shown is what the server says now, but for edits, of which it tells only who makes them.
 
 import { call, callText } from "./api.js";
 import { bytes, el, figure, plainTable } from "./dom.js";
 import { samplesOf, total } from "./exposition.js";
+import { Polling } from "./polling.js";
+import { editsOf, forgetTurns } from "./turns.js";
 
 const EVERY_MS = 2000;
 const REASONS = { edit: "by edits", capacity: "for want of room", ttl: "unused for too long", explicit: "forgotten" };
@@ -23,23 +26,24 @@ export function view(section, { info }) {
 class Sessions {
   constructor(info) {
     this._models = info.models.map((model) => model.name);
+    this._polling = new Polling(() => this._look(), EVERY_MS);
     this._list = el("div");
     this._problem = el("p", { class: "problem", role: "alert", hidden: true });
     this.element = el("div", {}, this._problem, this._list);
   }
 
   enter() {
-    this._look();
-    this._timer = setInterval(() => this._look(), EVERY_MS);
+    this._polling.enter();
   }
 
   leave() {
-    clearInterval(this._timer);
+    this._polling.leave();
   }
 
+  /** Answers whether to look again. */
   async _look() {
-    if (this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
-    await this._try(async () => {
+    if (this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return true;
+    return this._try(async () => {
       const all = await Promise.all(
         this._models.map(async (model) => [
           model,
@@ -54,13 +58,16 @@ class Sessions {
     });
   }
 
+  /** Answers whether the server may be asked again. */
   async _try(action) {
     try {
       await action();
       this._problem.hidden = true;
+      return true;
     } catch (error) {
       this._problem.textContent = error.message;
       this._problem.hidden = false;
+      return error.status !== 401;
     }
   }
 
@@ -79,7 +86,7 @@ class Sessions {
       title,
       plainTable(
         `Sessions of ${model}`,
-        ["session", "tokens", "memory", "last used", ""],
+        ["session", "tokens", "memory", "last used", "let go by edits made here", ""],
         ordered(sessions).map((entry) => this._row(model, entry)),
       ),
       el("p", { class: "note", text: `Let go since the server began, in tokens: ${evictions(samples, model)}.` }),
@@ -104,6 +111,7 @@ class Sessions {
         onclick: () =>
           this._try(async () => {
             await call(path + query, { method: "DELETE" });
+            forgetTurns(model, session.id);
             await this._look();
           }),
       }),
@@ -131,6 +139,7 @@ class Sessions {
       el("td", { class: "number", text: String(session.tokens) }),
       el("td", { class: "number", text: bytes(session.bytes) }),
       el("td", { text: session.busy ? "now" : ago(session.idle_s) }),
+      el("td", { class: "edits" }, ...edits(model, session.id)),
       el("td", {}, form),
     );
   }
@@ -144,6 +153,19 @@ function evictions(samples, model) {
     )
     .join(", ");
 }
+
+/** What edits from this page let go of in a session, and what the last one kept. */
+function edits(model, session) {
+  const told = editsOf(model, session);
+  if (told === null) return [el("span", { class: "empty", text: "–" })];
+  const { turns, edits: count, evicted, last } = told;
+  if (last === null) return [el("p", { class: "note", text: `no edit in ${counted(turns, "turn")}` })];
+  const all = `${counted(evicted, "token")} by ${counted(count, "edit")} in ${counted(turns, "turn")}`;
+  const lastly = `the last, from token ${last.first_changed_token + 1} on: ${last.evicted_tokens} let go, ${last.reused_tokens} kept`;
+  return [el("span", { text: all }), el("p", { class: "note", text: lastly })];
+}
+
+const counted = (number, word) => `${figure(number, 9)} ${word}${number === 1 ? "" : "s"}`;
 
 /** Each session with its depth: forks follow what they were forked from. */
 function ordered(sessions) {

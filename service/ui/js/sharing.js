@@ -6,6 +6,8 @@ import { curl, javascript, linkOf, python } from "./link.js";
 
 const SNIPPETS = { curl, python, javascript };
 const SAID_MS = 1200;
+const timers = new WeakMap();
+/** Of the buttons that say that something was copied. */
 
 /** Copy what `button` names by its data-copy. `request` brings this very answer. */
 export async function share(button, request, response) {
@@ -14,17 +16,26 @@ export async function share(button, request, response) {
   const snippet = byId("snippet");
   snippet.textContent = made;
   snippet.hidden = kind === "text";
-  const before = button.textContent;
   try {
     await navigator.clipboard.writeText(made);
-    button.textContent = "Copied";
+    sayCopied(button);
   } catch {
     snippet.hidden = false;
     snippet.focus();
   }
-  setTimeout(() => {
-    button.textContent = before;
-  }, SAID_MS);
+}
+
+/** For a moment after the last click. */
+function sayCopied(button) {
+  button.dataset.label ??= button.textContent;
+  button.textContent = "Copied";
+  clearTimeout(timers.get(button));
+  timers.set(
+    button,
+    setTimeout(() => {
+      button.textContent = button.dataset.label;
+    }, SAID_MS),
+  );
 }
 
 function madeOf(kind, request, response) {

@@ -9,10 +9,11 @@ import { Composer } from "./composer.js";
 import { byId, el, visible } from "./dom.js";
 import { Inspector } from "./inspector.js";
 import { share } from "./sharing.js";
+import { ownSession } from "./tab.js";
 import { TokenText } from "./text.js";
+import { keepTurn } from "./turns.js";
 
 const BUSY_TRIES = 20;
-const SESSION = "tane.session";
 
 export class Write {
   constructor(document, info) {
@@ -141,7 +142,10 @@ export class Write {
   async *_events(body, signal) {
     for (let tries = 0; ; tries += 1) {
       try {
-        yield* stream("/generate", body, signal);
+        for await (const event of stream("/generate", body, signal)) {
+          if (event.usage && body.session_id) keepTurn(event.model, body.session_id, event.cache);
+          yield event;
+        }
         return;
       } catch (error) {
         if (error.code !== "session_busy" || tries === BUSY_TRIES || signal.aborted) throw error;
@@ -153,10 +157,7 @@ export class Write {
   /** A session of this tab's own, so that an edit computes only what changed. It changes no text. */
   _session(request) {
     if (request.session_id || request.use_cache === false) return {};
-    let name = sessionStorage.getItem(SESSION);
-    if (!name)
-      sessionStorage.setItem(SESSION, (name = `page-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`));
-    return { session_id: name };
+    return { session_id: ownSession() };
   }
 
   _buffer({ index, text, token_ids, logprobs }) {
