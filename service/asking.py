@@ -13,6 +13,7 @@ from service.context import Served, Service
 from service.domain import Asked, check_token_ids, read_generate, read_prompt, text_errors
 from service.errors import InvalidField
 from service.request import GenerationRequest, LogitsOf
+from service.responses import named_token
 from service.schemas import (
     DetokenizeRequest,
     GenerateRequest,
@@ -84,9 +85,10 @@ def encode(value: Any, service: Service) -> list[int]:
         return tokenizer.encode(body.text)
 
 
-def decode(value: Any, service: Service) -> str:
-    """The text of token ids, from a body of `/detokenize`."""
+def decode(value: Any, service: Service) -> dict[str, Any]:
+    """The text of token ids, and what each is where that is wanted, from a body of `/detokenize`."""
     body = read(DetokenizeRequest, value)
     tokenizer = service.named(body.model).model.tokenizer
     check_token_ids("token_ids", body.token_ids, tokenizer.vocabulary_size)
-    return tokenizer.decode(body.token_ids)
+    named = {"tokens": [named_token(tokenizer, token_id) for token_id in body.token_ids]} if body.tokens else {}
+    return {"text": tokenizer.decode(body.token_ids), **named}

@@ -146,7 +146,7 @@ class Tane:
     def detokenize(self, token_ids: Sequence[int], *, model: str | None = None) -> str:
         """The text of token ids; control tokens are written out. Raises InvalidValue."""
         with _errors():
-            return decode(plain_values({"token_ids": token_ids, **_chosen(model)}), self._service)
+            return str(decode(plain_values({"token_ids": token_ids, **_chosen(model)}), self._service)["text"])
 
     @property
     def _service(self) -> Service:

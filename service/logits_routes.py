@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from service.asking import AskedLogits, ask_position
 from service.beside import read_beside
-from service.context import Served, Tokenizer
+from service.context import Served
 from service.exchange import whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
 from service.openapi_answers import LOGITS
-from service.responses import fingerprint
+from service.responses import fingerprint, named_token
 from service.routes import body_of, documented, service_of, submit, written
 from service.schemas import NextLogitsRequest
 
@@ -46,7 +46,10 @@ def _answer(served: Served, asked: AskedLogits, row: NDArray[np.float32]) -> dic
         "context_tokens": len(asked.request.prompt_ids),
         "vocabulary_size": len(row),
         "logits": b64encode(row.astype("<f4").tobytes()).decode("ascii"),
-        "top": [_named(served.model.tokenizer, row, token_id) for token_id in likeliest(row, asked.top)],
+        "top": [
+            named_token(served.model.tokenizer, token_id) | {"logit": float(row[token_id])}
+            for token_id in likeliest(row, asked.top)
+        ],
         "reproducibility": {
             "level": info.reproducibility_level,
             "fingerprint": fingerprint(info, constrained=False),
@@ -58,12 +61,3 @@ def likeliest(row: NDArray[np.float32], count: int) -> list[int]:
     """The ids of the `count` greatest logits of a row [vocabulary] that are finite: logit descending, id ascending."""
     ranked = np.argsort(-row, kind="stable")[:count]
     return [token_id for token_id in ranked.tolist() if np.isfinite(row[token_id])]
-
-
-def _named(tokenizer: Tokenizer, row: NDArray[np.float32], token_id: int) -> dict[str, Any]:
-    return {
-        "token_id": token_id,
-        "text": tokenizer.token_text(token_id),
-        "bytes": list(tokenizer.token_bytes(token_id)),
-        "logit": float(row[token_id]),
-    }

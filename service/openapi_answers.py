@@ -40,7 +40,8 @@ def table(fields: Mapping[str, Schema], sometimes: Mapping[str, Schema] | None =
     return {"type": "object", "required": list(fields), "properties": {**fields, **(sometimes or {})}}
 
 
-_LIKELY = table({"token_id": COUNT, "text": TEXT, "bytes": listed(COUNT), "logprob": or_null(NUMBER)})
+_TOKEN = table({"token_id": COUNT, "text": TEXT, "bytes": listed(COUNT)})
+_LIKELY = table({**_TOKEN["properties"], "logprob": or_null(NUMBER)})
 _LOGPROB = table({**_LIKELY["properties"], "top": listed(_LIKELY)})
 _STAGE = table({"name": TEXT, "candidates": COUNT, "mass": NUMBER, "top": listed(ANY_OBJECT)})
 _EXPLAINED = table(
@@ -87,7 +88,7 @@ GENERATED: Schema = {
     ]
 }
 TOKEN_IDS = table({"token_ids": listed(COUNT)})
-DECODED = table({"text": TEXT})
+DECODED = table({"text": TEXT}, {"tokens": listed(_TOKEN)})
 LIVE, READY = table({"status": {"const": "live"}}), table({"status": {"const": "ready"}})
 SESSION = table({"id": TEXT, "tokens": COUNT, "bytes": COUNT, "idle_s": SECONDS, "busy": FLAG, "parent": or_null(TEXT)})
 SESSIONS = table({"sessions": listed(SESSION)})
@@ -97,7 +98,7 @@ LOGITS = table(
         "context_tokens": COUNT,
         "vocabulary_size": COUNT,
         "logits": {"type": "string", "contentEncoding": "base64"},
-        "top": listed(table({"token_id": COUNT, "text": TEXT, "bytes": listed(COUNT), "logit": NUMBER})),
+        "top": listed(table({**_TOKEN["properties"], "logit": NUMBER})),
         "reproducibility": table({"level": either("bitwise", "best_effort"), "fingerprint": TEXT}),
     }
 )

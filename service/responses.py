@@ -154,10 +154,14 @@ def _without_index(completion: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in completion.items() if name != "index"}
 
 
-def _logprob(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
+def named_token(tokenizer: Tokenizer, token_id: int) -> dict[str, Any]:
+    """A token for reading, and what it adds to an answer."""
     return {
         "token_id": token_id,
         "text": tokenizer.token_text(token_id),
         "bytes": list(tokenizer.token_bytes(token_id)),
-        "logprob": logprob,
     }
+
+
+def _logprob(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
+    return named_token(tokenizer, token_id) | {"logprob": logprob}

@@ -148,10 +148,11 @@ async def tokenize(request: Request) -> Response:
 
 @router.post("/detokenize", openapi_extra=documented(DetokenizeRequest, answer=DECODED))
 async def detokenize(request: Request) -> Response:
-    """The text of token ids."""
+    """The text of token ids, and where that is wanted what each of them adds to an answer."""
     service = service_of(request)
     raw = await body_of(request)
-    return json_response({"text": await read_beside(lambda raw: decode(parse(raw), service), raw)})
+    decoded = await read_beside(lambda raw: decode(parse(raw), service), raw)
+    return await written(lambda: decoded, is_long="tokens" in decoded)
 
 
 @router.get("/info", openapi_extra=answering(INFO))

@@ -221,6 +221,7 @@ class DetokenizeRequest(ModelField):
     """The body of `POST /detokenize`."""
 
     token_ids: Items[TokenId] = Field(description="The ids to decode; control tokens are written out.")
+    tokens: bool = Field(False, description="Tell also what each token adds to an answer, in bytes.")
 
 
 class ForkRequest(ModelField):

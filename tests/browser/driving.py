@@ -31,9 +31,9 @@ def tokens(page: Page) -> Locator:
     return page.locator("#text-0 > span")
 
 
-def open_token(page: Page, index: int) -> None:
+def open_token(page: Page, index: int, text: int = 0) -> None:
     """Look inside a token, by the keyboard: some are of no width."""
-    page.locator("#text-0").focus()
+    page.locator(f"#text-{text}").focus()
     page.keyboard.press("Home")
     for _ in range(index):
         page.keyboard.press("ArrowRight")
@@ -45,3 +45,23 @@ def open_token(page: Page, index: int) -> None:
 def shown_texts(page: Page) -> list[str]:
     """What stands in the page for each token that is part of the text."""
     return page.locator("#text-0 > span:not(.beyond)").all_text_contents()
+
+
+def another(page: Page) -> Locator:
+    """The likeliest candidate of the open token that was not taken."""
+    return page.locator(".matrix tr[data-id]:not(.chosen) .candidate").first
+
+
+def link_of(page: Page, request: dict[str, Any]) -> str:
+    """The page's own link to a request."""
+    link: str = page.evaluate("(request) => import('/ui/js/link.js').then((link) => link.linkOf(request, ''))", request)
+    return link
+
+
+def request_of(page: Page, link: str) -> dict[str, Any]:
+    """The request that a link holds, as the server is sent it."""
+    hash_ = link[link.index("#") :]
+    held: dict[str, Any] = page.evaluate(
+        "(hash) => import('/ui/js/link.js').then((link) => link.readLink(hash).request)", hash_
+    )
+    return held | {"seed": int(held["seed"])}

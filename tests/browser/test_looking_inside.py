@@ -1,21 +1,23 @@
 """Inside a token: what the page computes is what the server explains, and another token can take its place."""
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import Visit
-from tests.browser.driving import REQUEST, SEED, open_token, shown_texts, tokens, write
+from tests.browser.conftest import Visit, visiting
+from tests.browser.driving import REQUEST, SEED, another, open_token, shown_texts, tokens, write
 from tests.live import Live
 
 pytestmark = pytest.mark.slow
 
 
-def explained(live: Live, index: int, **fields: Any) -> dict[str, Any]:
+def explained(live: Live, index: int, text: int = 0, **fields: Any) -> dict[str, Any]:
     answer = httpx.post(f"{live.url}/generate", json=REQUEST | {"explain": True} | fields, timeout=30).json()
-    told: dict[str, Any] = answer["explain"][index]
+    told: dict[str, Any] = answer.get("choices", [answer])[text]["explain"][index]
     return told
 
 
@@ -42,11 +44,6 @@ def probabilities(stage: dict[str, Any]) -> dict[int, str]:
 
 def chosen(page: Page) -> int:
     return id_of(page.locator(".matrix .chosen"))
-
-
-def another(page: Page) -> Locator:
-    """The likeliest candidate that was not taken."""
-    return page.locator(".matrix tr[data-id]:not(.chosen)").first
 
 
 @pytest.mark.parametrize("index", [0, 7])
@@ -104,7 +101,7 @@ def test_another_token_is_gone_on_from_in_the_session(visit: Visit, live: Live) 
     before = shown_texts(page)
     open_token(page, 6)
 
-    another(page).locator("button").click()
+    another(page).click()
 
     expect(page.locator(".branch")).to_have_count(2)
     after = shown_texts(page)
@@ -121,9 +118,9 @@ def test_the_text_goes_on_as_the_server_would_go_on(visit: Visit, live: Live) ->
     write(page)
     ids = httpx.post(f"{live.url}/generate", json=REQUEST).json()["token_ids"][:6]
     open_token(page, 6)
-    token_id = id_of(another(page))
+    token_id = id_of(page.locator(".matrix tr[data-id]:not(.chosen)").first)
 
-    another(page).locator("button").click()
+    another(page).click()
     expect(page.locator(".branch")).to_have_count(2)
 
     expected = httpx.post(f"{live.url}/generate", json=REQUEST | {"resume": {"token_ids": [*ids, token_id]}}).json()
@@ -136,7 +133,7 @@ def test_one_goes_back_to_the_text_as_it_was(visit: Visit) -> None:
     write(page)
     before = shown_texts(page)
     open_token(page, 3)
-    another(page).locator("button").click()
+    another(page).click()
     expect(page.locator(".branch")).to_have_count(2)
 
     page.locator(".branch").first.click()
@@ -155,6 +152,71 @@ def test_what_the_page_cannot_follow_is_the_servers_own(visit: Visit, live: Live
     assert "penalties" in [stage["name"] for stage in told["stages"]]
     assert probabilities(told["stages"][-1]).items() <= column(page, len(told["stages"]) - 1).items()
     expect(page.locator(".knobs")).to_have_count(0)
+
+
+FORM = {"json_schema": {"type": "object", "properties": {"seed": {"type": "integer"}}, "required": ["seed"]}}
+
+
+def assert_shows(page: Page, told: dict[str, Any]) -> None:
+    """Every stage that the server told of, with the probabilities of the last."""
+    assert len(told["stages"]) == page.locator(".matrix thead th").count() - 1
+    assert probabilities(told["stages"][-1]).items() <= column(page, len(told["stages"]) - 1).items()
+
+
+@pytest.fixture(scope="module")
+def formed(browser: Browser, live: Live) -> Iterator[Page]:
+    with visiting(browser, live.url) as visit:
+        page = visit.open()
+        page.locator("summary", has_text="Form").click()
+        write(page, ends=True, constraint=json.dumps(FORM))
+        yield page
+
+
+@pytest.mark.parametrize("index", [0, 3, -1])
+def test_each_token_of_a_form_can_be_opened(formed: Page, live: Live, index: int) -> None:
+    place = index % tokens(formed).count()
+
+    open_token(formed, place)
+
+    assert_shows(formed, explained(live, place, constraint=FORM, ignore_eos=False))
+
+
+@pytest.fixture(scope="module")
+def several(browser: Browser, live: Live) -> Iterator[Page]:
+    with visiting(browser, live.url) as visit:
+        page = visit.open()
+        for group in ("Serving", "Repetition"):
+            page.locator("summary", has_text=group).click()
+        write(page, num_return="2")
+        yield page
+
+
+def test_a_token_of_a_second_text_is_its_own(several: Page, live: Live) -> None:
+    open_token(several, 6)
+    open_token(several, 6, text=1)
+
+    told = explained(live, 6, num_return=2, text=1)
+    assert probabilities(told["stages"][0]).items() <= column(several, 0).items()
+    assert told["token_id"] == chosen(several)
+
+
+def test_a_token_of_a_second_text_is_checked_against_the_server(several: Page) -> None:
+    open_token(several, 4, text=1)
+
+    several.click(".check button")
+
+    expect(several.locator(".check p")).to_contain_text("Equal to the server's, stage by stage")
+
+
+@pytest.mark.parametrize("name", ["repetition_penalty", "min_new_tokens"])
+def test_what_the_page_cannot_follow_in_a_second_text_is_the_servers_own(several: Page, live: Live, name: str) -> None:
+    several.click("#tab-parameters")
+    changes = {"repetition_penalty": "", "min_new_tokens": "", name: "12" if name == "min_new_tokens" else "1.5"}
+    write(several, num_return="2", **changes)  # type: ignore[arg-type]
+
+    open_token(several, 7, text=1)
+
+    assert_shows(several, explained(live, 7, num_return=2, text=1, **{name: json.loads(changes[name])}))
 
 
 def test_escape_leads_back_to_the_text(written: Page) -> None:

@@ -143,6 +143,16 @@ def test_detokenize_writes_control_tokens_out(client: Client) -> None:
     assert {"text": "<|end|>a"} == client.post("/detokenize", {"token_ids": [0, *TOKENIZER.encode("a")]}).json
 
 
+def test_detokenize_tells_what_each_token_adds_to_an_answer(client: Client) -> None:
+    ids = [0, *TOKENIZER.encode("é")]
+
+    tokens = client.post("/detokenize", {"token_ids": ids, "tokens": True}).json["tokens"]
+
+    assert ids == [token["token_id"] for token in tokens]
+    assert ["<|end|>", []] == [tokens[0]["text"], tokens[0]["bytes"]]
+    assert list("é".encode()) == [byte for token in tokens[1:] for byte in token["bytes"]]
+
+
 def test_tokenize_and_detokenize_are_inverse(client: Client) -> None:
     text = 'naïve 種 🌱 \u0000 "\n'
 

@@ -3,28 +3,46 @@
 
 import { figure, visible } from "./dom.js";
 
-/** The tokens as the whole answer has them, and the text without what only ended it. `start`: where this run began. */
-export function settle(text, choice, start) {
-  if (text.tokens.length !== choice.token_ids.length && choice.logprobs) {
-    text.truncate(0);
-    text.append(choice.logprobs.map((entry) => ({ id: entry.token_id, ...entry })));
-  }
-  complete(text, choice.text, start);
+/**
+ * The tokens as the whole answer has them, and the text without what only ended it.
+ * `entries`: the answer's tokens by the server {token_id, text, bytes, logprob}; none where all of that is known.
+ * Always: what is shown is the answer's text, letter by letter.
+ */
+export function settle(text, choice, entries = null) {
+  const { tokens } = text;
+  if (entries && (tokens.length !== entries.length || !tokens.every((token, index) => isOf(token, entries[index]))))
+    rebuild(text, entries);
   let place = 0;
-  for (const [index, token] of text.tokens.entries()) {
-    if (token.hidden) continue;
-    if (choice.text.startsWith(token.shown, place)) place += token.shown.length;
-    else text.hide(index, visible(token.text || token.shown));
+  for (const [index, token] of tokens.entries()) {
+    if (choice.text.startsWith(token.shown, place)) {
+      place += token.shown.length;
+      continue;
+    }
+    const rest = choice.text.slice(place);
+    if (choice.finish_reason === "stop" && rest !== "" && token.shown.startsWith(rest)) {
+      text.say(index, rest);
+      place = choice.text.length;
+    } else text.hide(index, visible(token.text || token.shown));
   }
-  if (choice.finish_reason === "eos") text.hide(text.tokens.length - 1, "end");
+  if (choice.finish_reason === "eos") text.hide(tokens.length - 1, "end");
+  const last = tokens.findLastIndex((token) => !token.hidden);
+  if (place < choice.text.length && last >= 0) text.say(last, tokens[last].shown + choice.text.slice(place));
 }
 
-/** A character that was broken off by the chosen token is known when the whole text is. */
-function complete(text, whole, start) {
-  const [before, after] = [text.read(0, start), text.read(start)];
-  const isShort = start > 0 && before.length + after.length < whole.length;
-  if (isShort && whole.startsWith(before) && whole.endsWith(after))
-    text.extend(start - 1, whole.slice(before.length, whole.length - after.length));
+function isOf(token, entry) {
+  return token.id === entry.token_id && token.bytes && (entry.logprob ?? token.logprob) === token.logprob;
+}
+
+/** Anew from what the server says of each token; what it says nothing of is kept. */
+function rebuild(text, entries) {
+  const before = [...text.tokens];
+  text.truncate(0);
+  text.append(
+    entries.map((entry, index) => {
+      const { logprob, forced } = before[index]?.id === entry.token_id ? before[index] : {};
+      return { id: entry.token_id, text: entry.text, bytes: entry.bytes, logprob: entry.logprob ?? logprob, forced };
+    }),
+  );
 }
 
 /** As the server draws them: 53 bits, which every reader of JSON holds exactly. */

@@ -3,12 +3,14 @@
 
 import { Conversation } from "./conversation.js";
 import { byId } from "./dom.js";
+import { fieldOf } from "./fields.js";
 import { ParameterForm } from "./form.js";
 import { isSeed } from "./wire.js";
 
 export class Composer {
   constructor(document, info) {
     const names = info.models.map((model) => model.name);
+    this._most = fieldOf(document, "num_return").maximum;
     this._form = new ParameterForm(document, info.model.defaults ?? {}, names);
     this._conversation = new Conversation(byId("as-messages"));
     byId("panel-parameters").append(this._form.element);
@@ -28,7 +30,10 @@ export class Composer {
     return seed === "" ? request : { ...request, seed };
   }
 
-  fill({ prompt, messages, seed, ...rest }) {
+  /** Throws RangeError, before anything is filled in, for a request that is none of this page's. */
+  fill(request) {
+    checkShape(request, this._most);
+    const { prompt, messages, seed, ...rest } = request;
     byId("compose").elements.mode.value = messages ? "messages" : "prompt";
     this._switch();
     if (messages) this._conversation.fill(messages);
@@ -67,4 +72,21 @@ export class Composer {
       byId("field-seed").focus();
     });
   }
+}
+
+const isText = (value) => typeof value === "string";
+const isWhole = (value) => Number.isInteger(value) && value >= 0;
+
+/** Of what the page itself takes apart; all else is the server's to judge. `most`: texts at once. */
+function checkShape({ prompt, messages, seed, num_return, resume }, most) {
+  const isMessage = (each) => isText(each?.role) && isText(each?.content);
+  const faults = [
+    ["prompt is no text", !isText(prompt ?? "")],
+    ["messages are no list of roles and texts", !Array.isArray(messages ?? []) || !(messages ?? []).every(isMessage)],
+    [`num_return is none of 1 to ${most}`, !isWhole(num_return ?? 1) || num_return === 0 || num_return > most],
+    ["seed is none", !isSeed(String(seed ?? 0))],
+    ["resume holds no token ids", resume && !(Array.isArray(resume.token_ids) && resume.token_ids.every(isWhole))],
+  ];
+  const fault = faults.find(([, isSo]) => isSo);
+  if (fault) throw new RangeError(fault[0]);
 }

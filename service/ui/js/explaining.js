@@ -2,7 +2,7 @@
 // Knows the context of a token: the request, its effective parameters and the tokens before. Always: both begin with the same
 // logits and the same uniform number, so that what differs is a fault.
 
-import { call } from "./api.js";
+import { stream } from "./api.js";
 import { uniform } from "./philox.js";
 import { explain } from "./stages.js";
 
@@ -40,25 +40,9 @@ export function explainAt(at, settings) {
   return explain(at.row, { ...draw, uniform: uniform(parameters.seed, sample, index) }, at.order);
 }
 
-/** The server's `explain` of this token, in the form of `stages.js`. */
-export async function explanationOf(at) {
-  const { request, parameters, index, sample } = at;
-  const { session_id, resume, num_return, deadline_ms, ...same } = request;
-  const context = contextOf(at);
-  if (sample > 0) throw new Error("The server explains the first of several texts alone.");
-  const least = Math.min(parameters.min_new_tokens, index + 1);
-  const answer = await call("/generate", {
-    body: {
-      ...same,
-      ...context,
-      seed: parameters.seed,
-      max_new_tokens: index + 1,
-      min_new_tokens: least,
-      explain: true,
-      use_cache: false,
-    },
-  });
-  const told = answer.explain[index];
+/** The server's `explain` of this token, in the form of `stages.js`. `asking` breaks it off, and is aborted with its end. */
+export async function explanationOf(at, asking = new AbortController()) {
+  const told = await explained(at, asking);
   return {
     ...told,
     stages: told.stages.map((stage) => ({
@@ -66,6 +50,29 @@ export async function explanationOf(at) {
       top: stage.top.map((entry) => ({ id: entry.token_id, text: entry.text, probability: entry.probability })),
     })),
   };
+}
+
+/**
+ * The very request once more, as far as this token: a form, a least length and penalties depend on all of it. A first text
+ * goes on after the tokens before; one after it is drawn anew with those before it, since none goes on by itself.
+ */
+async function explained(at, asking) {
+  const { request, parameters, index, sample } = at;
+  const { session_id, deadline_ms, logprobs, resume, num_return, ...same } = request;
+  const { seed, max_new_tokens } = parameters;
+  const whole = { ...same, seed, max_new_tokens, explain: true, use_cache: false };
+  const body = sample === 0 ? { ...whole, ...contextOf(at) } : { ...whole, num_return: sample + 1 };
+  let place = sample === 0 ? index : 0;
+  try {
+    for await (const event of stream("/generate", body, asking.signal)) {
+      if (event.usage || event.index !== sample) continue;
+      if (index < place + event.explain.length) return event.explain[index - place];
+      place += event.explain.length;
+    }
+  } finally {
+    asking.abort();
+  }
+  throw new Error("The server did not come as far as this token.");
 }
 
 /** How far two explanations of one choice are apart, for people. */

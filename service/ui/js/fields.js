@@ -129,6 +129,6 @@ function readJson(text) {
 /** The text that `read` makes this value of. */
 export function written(field, value) {
   if (value === undefined || value === null) return "";
-  if (field.kind === "list") return value.join(field.items === "integer" ? ", " : "\n");
-  return field.kind === "json" ? JSON.stringify(value) : String(value);
+  if (field.kind === "list" && Array.isArray(value)) return value.join(field.items === "integer" ? ", " : "\n");
+  return field.kind === "json" || typeof value === "object" ? JSON.stringify(value) : String(value);
 }

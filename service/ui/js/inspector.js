@@ -23,6 +23,7 @@ export class Inspector {
   }
 
   clear() {
+    this._asking?.abort();
     this._rows.clear();
     this._turn += 1;
     this._panel.replaceChildren(
@@ -36,6 +37,7 @@ export class Inspector {
   /** `at`: {request, parameters, tokens, index, sample, chooses}. */
   async show(at) {
     const turn = (this._turn += 1);
+    this._asking?.abort();
     this._panel.replaceChildren(this._head(at), el("p", { class: "empty", text: "Reading the logits…" }));
     try {
       const found = await this._row(at);
@@ -50,14 +52,15 @@ export class Inspector {
   }
 
   async _row(at) {
-    const held = this._rows.get(at.index);
+    const place = `${at.sample}/${at.index}`;
+    const held = this._rows.get(place);
     if (held) return held;
     const answer = await call("/logits", { body: { ...contextOf(at), top: NAMED } });
     const row = rowFrom(answer.logits);
     const texts = new Map(answer.top.map((token) => [token.token_id, token]));
     const found = { row, order: ranking(row), texts };
     if (this._rows.size >= KEPT_ROWS) this._rows.delete(this._rows.keys().next().value);
-    this._rows.set(at.index, found);
+    this._rows.set(place, found);
     return found;
   }
 
@@ -224,7 +227,8 @@ export class Inspector {
   /** Where the page cannot follow the choice itself, the server's own explanation, as it is. */
   async _renderServers(turn) {
     const at = this._at;
-    const told = await explanationOf(at);
+    this._asking = new AbortController();
+    const told = await explanationOf(at, this._asking);
     if (turn !== this._turn) return;
     for (const stage of told.stages)
       for (const entry of stage.top) at.texts.set(entry.id, { token_id: entry.id, text: entry.text });

@@ -22,56 +22,49 @@ export class TokenText {
       onclick: (event) => this._clicked(event),
       onkeydown: (event) => this._pressed(event),
     });
-    this._decoder = new TextDecoder("utf-8");
+    this._decoder = decoder();
   }
 
   get ids() {
     return this.tokens.map((token) => token.id);
   }
 
-  /** Tokens {id, text, bytes, logprob, forced, hidden}; `bytes` and `logprob` may be missing. */
+  /** Tokens {id, text, bytes, logprob, forced}; all but `id` and one of `text` and `bytes` may be missing. */
   append(tokens) {
     const made = document.createDocumentFragment();
-    for (const token of tokens) {
-      const shown = token.hidden ? "" : this._decoded(token);
-      const index = this.tokens.push({ ...token, shown }) - 1;
-      made.append(
-        el("span", {
-          class: classOf(token),
-          role: "option",
-          "aria-selected": "false",
-          id: `${this.element.id}-${index}`,
-          text: token.hidden ?? shown,
-          "aria-label": shown.trim() === "" ? (token.hidden ?? "space") : null,
-        }),
-      );
+    for (const { id, text, bytes, logprob, forced } of tokens) {
+      const token = { id, text, bytes, logprob, forced };
+      const index = this.tokens.push({ ...token, shown: this._decoded(token) }) - 1;
+      made.append(this._span(index));
     }
     this.element.append(made);
   }
 
-  /** Take away the tokens from `length` on. */
+  /** Take away the tokens from `length` on. Those before may be part of another text now, and are shown as such. */
   truncate(length) {
     this.tokens.length = length;
     while (this.element.children.length > length) this.element.lastChild.remove();
     // Of a character that has begun the first bytes are waited with again.
-    this._decoder = new TextDecoder("utf-8");
-    for (const token of this.tokens) if (!token.hidden) this._decoded(token);
+    this._decoder = decoder();
+    for (const [index, token] of this.tokens.entries()) {
+      const shown = this._decoded(token);
+      if (shown === token.shown && !token.hidden) continue;
+      Object.assign(token, { shown, hidden: undefined });
+      this.element.children[index].replaceWith(this._span(index));
+    }
     this._active = -1;
   }
 
   /** Mark a token that is generated and no part of the text: the end, a control token, or what a stop text begins with. */
   hide(index, label) {
-    const span = this.element.children[index];
     Object.assign(this.tokens[index], { hidden: label, shown: "" });
-    span.classList.add("beyond");
-    span.textContent = label;
-    span.setAttribute("aria-label", label);
+    this.element.children[index].replaceWith(this._span(index));
   }
 
-  /** More of the text that belongs to a token. */
-  extend(index, text) {
-    this.tokens[index].shown += text;
-    this.element.children[index].textContent = this.tokens[index].shown;
+  /** What stands for a token, where it is not what its bytes alone are: a stop text cuts it, or the end its last one. */
+  say(index, shown) {
+    this.tokens[index].shown = shown;
+    this.element.children[index].replaceWith(this._span(index));
   }
 
   /** The text of the tokens from one to another. */
@@ -80,6 +73,18 @@ export class TokenText {
       .slice(from, to)
       .map((token) => token.shown)
       .join("");
+  }
+
+  _span(index) {
+    const token = this.tokens[index];
+    return el("span", {
+      class: classOf(token),
+      role: "option",
+      "aria-selected": "false",
+      id: `${this.element.id}-${index}`,
+      text: token.hidden ?? token.shown,
+      "aria-label": token.shown.trim() === "" ? (token.hidden ?? "space") : null,
+    });
   }
 
   _decoded(token) {
@@ -126,6 +131,9 @@ export class TokenText {
     this._onpick(index);
   }
 }
+
+/** Nothing at the beginning of a text is for the decoder: a byte order mark is text like any other. */
+const decoder = () => new TextDecoder("utf-8", { ignoreBOM: true });
 
 function classOf(token) {
   if (token.hidden) return "beyond";

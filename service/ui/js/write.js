@@ -30,17 +30,22 @@ export class Write {
     this._listen();
   }
 
-  /** Take over a request from a link, and send it. */
+  /** Take over a request from a link, and send it. A link is anybody's text: one that cannot be shown is said to be. */
   async openLink({ request, fingerprint }) {
-    this._composer.fill(request);
+    try {
+      this._composer.fill(request);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      this._problem(`This link cannot be opened: ${error.message}.`);
+      return;
+    }
     const { models } = this._info;
     const { fingerprint: here } = (models.find((model) => model.name === request.model) ?? models[0]).reproducibility;
     const note =
-      fingerprint && !fingerprint.startsWith(here)
+      fingerprint && !String(fingerprint).startsWith(here)
         ? "This link was made on another engine or model, so the text may differ."
         : null;
-    await this._send(request);
-    if (note) this._problem(note);
+    if ((await this._send(request)) && note) this._problem(note);
   }
 
   _listen() {
@@ -90,7 +95,7 @@ export class Write {
     }
   }
 
-  /** Begin anew with this request. Its seed is drawn here, so that a text which is stopped has one too. */
+  /** Begin anew with this request. Its seed is drawn here, so that a text which is stopped has one too. Answers whether it came. */
   async _send(asked) {
     const request = { ...asked, seed: asked.seed ?? drawnSeed() };
     const count = request.num_return ?? 1;
@@ -105,20 +110,25 @@ export class Write {
     byId("texts").replaceChildren(...this._texts.map((text) => text.element));
     this._versions = [];
     this._showVersions();
-    await this._generate(request, request.resume ? await this._resumed(request) : { logprobs: { top: 0 } });
-    this._keepVersion("as drawn");
+    const given = request.resume?.token_ids ?? [];
+    const hasCome = await this._generate(request, { logprobs: { top: 0 } }, () => this._named(given));
+    if (hasCome) this._keepVersion("as drawn");
+    return hasCome;
   }
 
-  /** Where a link goes on after given tokens, those are shown first; the whole answer names each of them. */
-  async _resumed(request) {
-    const { token_ids } = request.resume;
-    const { text } = await call("/detokenize", { body: { token_ids, model: request.model } });
-    this._texts[0].append([{ id: token_ids.at(-1), text }]);
-    return { logprobs: { top: 0 } };
+  /** Tokens by their ids, with the bytes that they add to a text. */
+  async _named(ids) {
+    if (ids.length === 0) return [];
+    const { model } = this._request;
+    const { tokens } = await call("/detokenize", { body: { token_ids: ids, tokens: true, model } });
+    return tokens.map((token) => ({ ...token, id: token.token_id }));
   }
 
-  /** Send `request` and show what comes, after what the texts hold. `more` is asked for beside it. */
-  async _generate(request, more) {
+  /**
+   * Send `request` and show what comes, after what the texts hold and the tokens that `given` tells, which it goes on after.
+   * `more` is asked for beside it. Answers whether the whole answer came, and nothing else was wanted meanwhile.
+   */
+  async _generate(request, more, given) {
     this._run?.abort();
     const run = (this._run = new AbortController());
     Object.assign(this, { _request: request, _response: null, _shown: 0 });
@@ -126,16 +136,20 @@ export class Write {
     byId("side").classList.remove("on-token");
     this._begun();
     try {
+      const before = await given();
+      if (run !== this._run) return false;
+      this._texts[0].append(before);
       for await (const event of this._events({ ...request, ...this._session(request), ...more }, run.signal)) {
-        if (run !== this._run) return;
-        if (event.usage) this._finished(event);
+        if (run !== this._run) return false;
+        if (event.usage) await this._finish(event, run);
         else this._buffer(event);
       }
     } catch (error) {
       if (run === this._run) await this._failed(error, run);
-    } finally {
-      if (run === this._run) this._ended();
     }
+    if (run !== this._run) return false;
+    this._ended();
+    return this._response !== null;
   }
 
   /** The events of the request; one more try where the session's last turn has not quite ended. */
@@ -182,6 +196,8 @@ export class Write {
 
   _begun() {
     this._waiting = [];
+    cancelAnimationFrame(this._frame);
+    this._frame = 0;
     this._problem(null);
     byId("go").textContent = "Write anew";
     byId("stop").hidden = false;
@@ -190,11 +206,18 @@ export class Write {
     byId("status").textContent = "Waiting for the first token…";
   }
 
-  _finished(response) {
+  /** Take over the whole answer. What each token is comes with log-probabilities, and is asked for where there are none. */
+  async _finish(response, run) {
+    const choices = response.choices ?? [response];
+    const entries = await Promise.all(choices.map((choice) => choice.logprobs ?? this._named(choice.token_ids)));
+    if (run !== this._run) return;
     this._flush();
+    for (const [index, choice] of choices.entries()) settle(this._texts[index], choice, entries[index]);
+    this._finished(response);
+  }
+
+  _finished(response) {
     this._response = response;
-    const start = this._request.resume?.token_ids.length ?? 0;
-    for (const [index, choice] of (response.choices ?? [response]).entries()) settle(this._texts[index], choice, start);
     byId("status").textContent = summary(response);
     byId("cache").replaceChildren(...cacheReport(response.cache));
     byId("cache").hidden = byId("take").hidden = false;
@@ -202,6 +225,7 @@ export class Write {
   }
 
   async _failed(error, run) {
+    if (this._response !== null) return;
     this._flush();
     if (error.name === "AbortError") await this._stopped(run);
     else {
@@ -216,24 +240,36 @@ export class Write {
     const [text] = this._texts;
     const count = text.tokens.length;
     byId("status").textContent = "Stopped.";
-    if (this._texts.length > 1 || count === 0 || this._request.constraint) return;
+    // A form is kept within a length: of a shorter answer it would be another.
+    if (this._texts.length > 1 || this._request.constraint) {
+      byId("status").textContent =
+        "Stopped. Of several texts, or with a constraint, this is no whole answer: its tokens cannot be opened.";
+      return;
+    }
+    if (count === 0 || count < (this._request.resume?.token_ids.length ?? 0)) return;
     const request = {
       ...this._request,
       max_new_tokens: count,
       min_new_tokens: Math.min(count, this._request.min_new_tokens ?? 0),
     };
-    const response = await call("/generate", { body: { ...request, resume: { token_ids: text.ids } } }).catch(
-      () => null,
-    );
-    if (run !== this._run || response === null) return;
-    this._request = request;
-    this._finished(response);
-    byId("cache").hidden = true;
-    byId("status").textContent = `Stopped after ${count} tokens · seed ${response.seed}`;
+    try {
+      const response = await call("/generate", { body: { ...request, resume: { token_ids: text.ids } } });
+      if (run !== this._run) return;
+      this._request = request;
+      await this._finish(response, run);
+      if (run !== this._run) return;
+      byId("cache").hidden = true;
+      byId("status").textContent = `Stopped after ${count} tokens · seed ${response.seed}`;
+    } catch (error) {
+      if (run === this._run) this._problem(error.message);
+    }
   }
 
   _ended() {
     this._run = null;
+    this._waiting = [];
+    cancelAnimationFrame(this._frame);
+    this._frame = 0;
     byId("go").textContent = "Write";
     byId("stop").hidden = true;
     byId("texts").removeAttribute("aria-busy");
@@ -268,11 +304,12 @@ export class Write {
     const { seed } = this._response;
     const ids = [...text.ids.slice(0, index), candidate.id];
     text.truncate(index);
-    text.append([{ ...candidate, forced: true }]);
-    const { resume, ...first } = this._request;
+    const given = async () => [{ ...(candidate.bytes ? candidate : (await this._named([candidate.id]))[0]), forced: true }];
+    const { resume, logprobs, ...first } = this._request;
     // Log-probabilities would have the server go over all that is there once more, where the cache has it.
-    await this._generate({ ...first, seed, resume: { token_ids: ids } }, { speculation: "off" });
-    this._keepVersion(`${visible(candidate.text)} at ${index + 1}`);
+    const request = { ...first, seed, resume: { token_ids: ids } };
+    if (!(await this._generate(request, { speculation: "off" }, given))) return;
+    this._keepVersion(`${visible(text.tokens[index].shown || candidate.text)} at ${index + 1}`);
     text.activate(index);
     text.element.focus();
   }
@@ -305,11 +342,17 @@ export class Write {
     );
   }
 
+  /** Back to a version, from whatever is shown or is being written. */
   _restore(index) {
     const { tokens, request, response } = this._versions[index];
-    Object.assign(this, { _request: request });
-    this._texts[0].truncate(0);
-    this._texts[0].append(tokens);
+    this._run?.abort();
+    this._ended();
+    this._problem(null);
+    this._request = request;
+    const [text] = this._texts;
+    text.truncate(0);
+    text.append(tokens);
+    settle(text, response);
     this._inspector.clear();
     this._finished(response);
     this._showVersions();
