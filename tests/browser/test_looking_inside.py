@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Visit
-from tests.browser.driving import REQUEST, SEED, open_token, shown_texts, tokens, write
+from tests.browser.driving import REQUEST, SEED, open_token, settled, shown_texts, tokens, write
 from tests.live import Live
 
 pytestmark = pytest.mark.slow
@@ -171,6 +171,7 @@ def test_the_keyboard_alone_opens_and_replaces_a_token(visit: Visit) -> None:
     page = visit.open()
     write(page)
     open_token(page, 2)
+    settled(page)
     while "candidate" not in (page.evaluate("document.activeElement.className") or ""):
         page.keyboard.press("Tab")
 

@@ -146,6 +146,7 @@ def test_models_that_were_evaluated_are_plotted_by_size_and_perplexity(visit: Vi
 
     page = viewed(visit, "compression")
 
+    expect(page.locator(".frontier circle")).to_have_count(3)
     points = page.locator(".frontier circle").all()
     right = [float(point.get_attribute("cx") or "") for point in points]
     down = [float(point.get_attribute("cy") or "") for point in points]
