@@ -42,11 +42,6 @@ def open_token(page: Page, index: int) -> None:
     page.locator(".matrix").wait_for()
 
 
-def settled(page: Page) -> None:
-    """Wait until an opened token is drawn to the end: its curve comes last, and all is drawn anew with it."""
-    page.locator(".curve circle").wait_for()
-
-
 def copied_link(page: Page) -> str:
     """The link from the clipboard, once what was copied is there."""
     page.click("[data-copy=link]")

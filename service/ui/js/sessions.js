@@ -38,7 +38,7 @@ class Sessions {
   }
 
   async _look() {
-    if (this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
+    if (this._isTypedIn()) return;
     await this._try(async () => {
       const all = await Promise.all(
         this._models.map(async (model) => [
@@ -47,11 +47,17 @@ class Sessions {
         ]),
       );
       const samples = samplesOf(await callText("/metrics"));
+      if (this._isTypedIn()) return;
       const focused = document.activeElement?.dataset?.name;
       this._list.replaceChildren(...all.map(([model, sessions]) => this._of(model, sessions, samples)));
       if (focused)
         [...this._list.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
     });
+  }
+
+  /** Whether someone writes a name, which must not be taken away. */
+  _isTypedIn() {
+    return this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT";
   }
 
   async _try(action) {
