@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,10 @@ def bits_of(answer: Answer) -> Any:
     return json.dumps([texts, answer["prompt_logprobs"], answer["reproducibility"]["fingerprint"]])
 
 
+def has_made_more(tokens: float, samples: Mapping[str, float]) -> bool:
+    return samples["tane_generated_tokens_total"] > tokens
+
+
 @contextmanager
 def busy(live: Live, *models: str) -> Iterator[None]:
     """Requests one after another on each of these models until the block ends; all have begun with theirs."""
@@ -110,7 +115,7 @@ def busy(live: Live, *models: str) -> Iterator[None]:
         thread.start()
     try:
         for model, made in before.items():
-            live.wait_until(lambda samples, made=made: samples["tane_generated_tokens_total"] > made, model)
+            live.wait_until(partial(has_made_more, made), model)
         yield
     finally:
         over.set()
