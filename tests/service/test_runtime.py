@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -17,6 +16,7 @@ from service.runtime import IDLE_WAIT_S, REPORT_S, STALL_S, Runtime
 from service.step_report import StepReport
 from service.ticket import Ticket
 from tests.engine_fakes import Context, HandClock, PagedModel, expected_ids, ids_of, make_engine, make_request
+from tests.service.stuck import Stuck
 
 PROMPT = tuple(range(2, 32))
 SLOW_STEP_S = 0.01
@@ -73,22 +73,6 @@ def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 def slow(request_id: str = "slow", session_id: str | None = None) -> GenerationRequest:
     """With steps of `SLOW_STEP_S`, one that runs longer than any test that ends it."""
     return make_request(PROMPT, request_id=request_id, max_new_tokens=1500, session_id=session_id, streams=True)
-
-
-class Stuck:
-    """A step of the engine that begins, after so many others, and does not end before it may."""
-
-    def __init__(self, runtime: Runtime, after: int = 0) -> None:
-        self.began, self.go_on = threading.Event(), threading.Event()
-        self._step = runtime._engine.step
-        self._left = after
-
-    def standing_still(self) -> object:
-        self._left -= 1
-        if self._left < 0:
-            self.began.set()
-            self.go_on.wait(10)
-        return self._step()
 
 
 @in_loop
