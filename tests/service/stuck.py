@@ -1,4 +1,4 @@
-"""An engine that stands still in the middle of a step, for as long as a test wants it to. Knows the running engine alone."""
+"""An engine that stands still in the middle of a step, for as long as a test wants. Knows the running engine alone."""
 
 import threading
 
