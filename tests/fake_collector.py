@@ -56,7 +56,7 @@ class Collector:
             self.resource.update(_values(part.resource.attributes))
             self.spans += [_span(each) for scope in part.scope_spans for each in scope.spans]
 
-    def wait_for(self, wanted: Callable[["Collector"], bool], seconds: float = 10.0) -> None:
+    def wait_for(self, wanted: Callable[["Collector"], bool], seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
         while not wanted(self):
             assert time.monotonic() < deadline, f"the collector did not get it: {self.spans}"

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,16 +39,22 @@ class Live:
             if sample.labels.get("model", name) == name
         }
 
+    def wait_until(self, holds: Callable[[Mapping[str, float]], bool], model: str | None = None) -> None:
+        """Look at the samples of this model or the main one until this holds of them."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds(self.samples(model)):
+            assert time.monotonic() < deadline, "it never came to hold"
+            time.sleep(0.005)
+
     def wait_until_idle(self) -> None:
-        for _ in range(1000):
-            samples = self.samples()
-            if samples["tane_active_requests running"] + samples["tane_active_requests queued"] == 0:
-                return
-            time.sleep(0.01)
-        raise AssertionError("the server does not come to rest")
+        """As far as was told: a request that has just begun may be told of a tenth of a second later."""
+        self.wait_until(
+            lambda samples: samples["tane_active_requests running"] + samples["tane_active_requests queued"] == 0
+        )
 
 
 DRAIN_S = 5.0
+PATIENCE_S = 30.0
 
 
 @contextmanager
@@ -67,5 +73,5 @@ def live_server(settings: Settings) -> Iterator[Live]:
         yield Live(f"http://{host}:{port}", service)
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=60)
         assert not thread.is_alive(), "the server did not stop"

@@ -42,6 +42,18 @@ def open_token(page: Page, index: int, text: int = 0) -> None:
     page.locator(".matrix").wait_for()
 
 
+def copied_link(page: Page) -> str:
+    """The link from the clipboard, once what was copied is there."""
+    page.click("[data-copy=link]")
+    link = page.locator("#snippet").text_content() or ""
+    page.evaluate(
+        "async (link) => { while (await navigator.clipboard.readText() !== link)"
+        " await new Promise(requestAnimationFrame) }",
+        link,
+    )
+    return link
+
+
 def shown_texts(page: Page) -> list[str]:
     """What stands in the page for each token that is part of the text."""
     return page.locator("#text-0 > span:not(.beyond)").all_text_contents()

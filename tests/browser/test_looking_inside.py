@@ -229,6 +229,21 @@ def test_escape_leads_back_to_the_text(written: Page) -> None:
     expect(written.locator("#panel-token")).to_be_hidden()
 
 
+def test_what_has_the_focus_keeps_it_when_the_curve_comes(visit: Visit) -> None:
+    page = visit.open()
+    write(page)
+    page.evaluate("() => { window.held = []; window.setTimeout = (call) => held.push(call) }")
+    open_token(page, 2)
+
+    page.locator(".candidate").first.focus()
+    page.evaluate(
+        "async () => { while (!document.querySelector('.curve circle'))"
+        " { for (const call of held.splice(0)) call(); await new Promise(requestAnimationFrame) } }"
+    )
+
+    expect(page.locator(".candidate").first).to_be_focused()
+
+
 def test_the_keyboard_alone_opens_and_replaces_a_token(visit: Visit) -> None:
     page = visit.open()
     write(page)

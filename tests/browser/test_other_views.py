@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from service.settings import Settings
 from tests.browser.conftest import Visit, visiting
@@ -123,6 +123,30 @@ def test_what_an_edit_let_go_of_stands_beside_its_session(visit: Visit, live: Li
     assert evicted > 0
     edit = page.locator("#view-sessions .edits", has_text=f"{evicted:.0f} tokens by 1 edit in 2 turns")
     expect(edit).to_contain_text(f"{evicted:.0f} let go")
+
+
+def test_a_name_that_is_typed_stays_whatever_the_server_says_meanwhile(visit: Visit, live: Live) -> None:
+    httpx.post(f"{live.url}/generate", json={"prompt": "a tale", "max_new_tokens": 4, "session_id": "tale"})
+    page = viewed(visit, "sessions")
+    name = page.get_by_label("Name of a fork of tale")
+    name.wait_for()
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/sessions?*", hold)
+    with page.expect_request("**/sessions?*"):
+        pass
+
+    name.fill("other-end")
+    with page.expect_response("**/metrics") as answer:
+        held[0].continue_()
+    answer.value.finished()
+    page.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")
+
+    expect(name).to_have_value("other-end")
+    httpx.delete(f"{live.url}/sessions/tale")
 
 
 def test_numbers_are_those_of_the_metrics(visit: Visit, live: Live) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.settings import Settings
 from tests.live import Live, live_server
+from tests.slow_steps import slow_steps
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 TEXT = "The seed lies in the ground and waits for the rain. "
@@ -128,11 +129,11 @@ def test_the_memory_of_the_cache_is_all_told_and_none_is_leased_at_rest(
 
 
 def test_scrapes_see_the_same_whoever_else_scrapes(live: Live) -> None:
-    """All but the count of the scrapes themselves, and the rate that is made for people, which time changes."""
+    """All but the count of the scrapes themselves, and what time changes: the rate for people, and the memory held."""
     live.wait_until_idle()
 
     def steady() -> dict[str, float]:
-        passing = ("tane_http_requests_total /metrics", "tane_tokens_per_second")
+        passing = ("tane_http_requests_total /metrics", "tane_tokens_per_second", "tane_memory_bytes")
         return {name: value for name, value in live.samples().items() if not name.startswith(passing)}
 
     assert steady() == steady() == steady()
@@ -151,7 +152,7 @@ def test_every_line_of_the_metrics_is_read_by_the_official_parser(live: Live) ->
 def answered(live: Live, route: str, count: int) -> dict[str, float]:
     """Answers of the route by status, once so many are counted: that is just after a caller has the last byte."""
     prefix = f"tane_http_requests_total {route} "
-    for _ in range(200):
+    for _ in range(3000):
         found = {name.removeprefix(prefix): n for name, n in live.samples().items() if name.startswith(prefix)}
         if sum(found.values()) == count:
             return found
@@ -162,11 +163,11 @@ def answered(live: Live, route: str, count: int) -> dict[str, float]:
 def test_a_full_queue_refuses_before_any_stream_and_counts_it(path: Path) -> None:
     async def flood(url: str) -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            body = {"prompt": TEXT, "max_new_tokens": 100, "ignore_eos": True, "stream": True}
+            body = {"prompt": TEXT, "max_new_tokens": 100, "ignore_eos": True, "speculation": "off", "stream": True}
             return await asyncio.gather(*(client.post("/generate", json=body) for _ in range(12)))
 
     settings = {"model": str(path), "kv_cache_bytes": 4 << 20, "max_queue_tokens": 500}
-    with live_server(Settings.load({}, settings)) as small:
+    with slow_steps(0.004), live_server(Settings.load({}, settings)) as small:
         answers = asyncio.run(flood(small.url))
         counted = answered(small, "/generate", 12)
 

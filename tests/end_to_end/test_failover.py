@@ -12,6 +12,7 @@ import pytest
 from service.client import AsyncClient, Client, TaneError
 from service.settings import Settings
 from tests.live import live_server
+from tests.slow_steps import slow_steps
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 PROMPT = "The seed lies in the ground and waits for the rain."
@@ -164,14 +165,20 @@ def test_an_answer_that_nobody_saw_is_one_server_s_alone(different: list[str]) -
 @pytest.mark.slow
 def test_a_full_server_is_asked_again_when_it_says(tmp_path: Path) -> None:
     model = write_tiny_gguf(tmp_path / "tiny.gguf", shape=TinyShape(context=1024), format="Q8_0")
-    fields: dict[str, Any] = {"prompt": PROMPT, "seed": 3, "max_new_tokens": 800, "ignore_eos": True}
+    fields: dict[str, Any] = {
+        "prompt": PROMPT,
+        "seed": 3,
+        "max_new_tokens": 200,
+        "ignore_eos": True,
+        "speculation": "off",
+    }
 
     async def together(url: str) -> list[dict[str, Any]]:
         async with AsyncClient(url) as client:
             return await asyncio.gather(*(client.generate(**fields) for _ in range(2)))
 
     began = time.monotonic()
-    with live_server(Settings.load({}, {"model": str(model), "max_queue_tokens": 1200})) as live:
+    with slow_steps(0.004), live_server(Settings.load({}, {"model": str(model), "max_queue_tokens": 400})) as live:
         answers = asyncio.run(together(live.url))
         refused = live.samples()["tane_http_requests_total /generate 503"]
 

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from model.runner import ModelRunner
 from service.settings import Settings
 from service.step_budget import StepBudget
 from tests.live import Live, live_server
+from tests.slow_steps import slow_steps
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 LENGTH = 1000
@@ -32,14 +32,7 @@ ASKS: dict[str, Ask] = {
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     path = write_tiny_gguf(tmp_path_factory.mktemp("model") / "tiny.gguf", shape=TinyShape(context=2048))
-    forward = ModelRunner.forward
-
-    def slow(runner: ModelRunner, batch: Any) -> Any:
-        time.sleep(STEP_S)
-        return forward(runner, batch)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModelRunner, "forward", slow)
+    with slow_steps(STEP_S), pytest.MonkeyPatch.context() as patch:
         patch.setattr(StepBudget, "prefill_rows", lambda budget, decode_rows: 1)
         with live_server(Settings.load({}, {"model": str(path), "kv_cache_bytes": 1 << 20})) as server:
             yield server

@@ -1,7 +1,6 @@
 """Beam searches through the whole server: answers, streams, disconnects, replays and the books."""
 
 import random
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,9 @@ import pytest
 from service.answers import Delta, Response, TaneError
 from service.client import TaneClient
 from service.settings import Settings
+from tests.hostile.wire import connected, post
 from tests.live import Live, live_server
+from tests.slow_steps import slow_steps
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 TEXT = "The seed lies in the ground and waits for the rain. "
@@ -106,16 +107,13 @@ def test_a_recorded_search_is_the_same_when_it_is_replayed(client: TaneClient, l
 
 
 def test_a_client_that_goes_away_frees_the_search(live: Live) -> None:
-    live.wait_until_idle()
+    cancelled = live.samples()["tane_requests_total cancelled"]
     fields = {"prompt": TEXT, "beam_width": 8, "max_new_tokens": 1500, "ignore_eos": True, "stream": False}
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{live.url}/generate", json=fields, timeout=httpx.Timeout(20, read=0.05))
+    with slow_steps(0.002), connected(live.url) as connection:
+        connection.sendall(post("/generate", fields))
+        live.wait_until(lambda samples: samples["tane_active_requests running"] > 0)
 
-    for _ in range(2000):
-        if live.samples()["tane_kv_cache_bytes leased"] == 0:
-            break
-        time.sleep(0.01)
-
+    live.wait_until(lambda samples: samples["tane_requests_total cancelled"] > cancelled)
     assert live.samples()["tane_active_requests running"] == 0
     assert live.samples()["tane_kv_cache_bytes leased"] == 0
 

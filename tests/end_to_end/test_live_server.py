@@ -14,6 +14,7 @@ from service.request import Delta, Failed, Finished, Usage
 from service.settings import Settings
 from service.ticket import Ticket
 from tests.live import Live, live_server
+from tests.slow_steps import slow_steps
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 TEXT = "The seed lies in the ground and waits for the rain. "
@@ -126,12 +127,13 @@ def test_a_fork_shares_pages(live: Live) -> None:
 
 
 def test_a_client_that_goes_away_frees_its_pages(live: Live) -> None:
-    with live.client() as client:
+    cancelled = live.samples()["tane_requests_total cancelled"]
+    with slow_steps(0.002), live.client() as client:
         with client.stream(
             "POST", "/generate", json={"prompt": TEXT, "max_new_tokens": 1500, "stream": True}
         ) as stream:
             next(stream.iter_lines())
-        live.wait_until_idle()
+        live.wait_until(lambda samples: samples["tane_requests_total cancelled"] > cancelled)
 
         assert live.samples()["tane_kv_cache_bytes leased"] == 0
         assert client.get("/readyz").status_code == 200
@@ -199,10 +201,10 @@ def test_a_full_queue_is_503_with_a_time_to_return(tmp_path: Path) -> None:
 
     async def flood(url: str) -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            body = {"prompt": TEXT, "max_new_tokens": 100, "ignore_eos": True}
+            body = {"prompt": TEXT, "max_new_tokens": 100, "ignore_eos": True, "speculation": "off"}
             return await asyncio.gather(*(client.post("/generate", json=body) for _ in range(12)))
 
-    with live_server(settings_for(path, max_queue_tokens=500)) as small:
+    with slow_steps(0.004), live_server(settings_for(path, max_queue_tokens=500)) as small:
         answers = asyncio.run(flood(small.url))
 
     assert {answer.status_code for answer in answers} == {200, 503}

@@ -101,16 +101,17 @@ def test_a_field_that_is_not_known_is_refused(live: Live) -> None:
 def test_it_ends_as_nothing_that_was_generated(live: Live, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "service")
 
-    asked(live, prompt_tokens=PROMPT)
+    headers = {"x-request-id": "of-this-test"}
+    httpx.post(f"{live.url}/logits", json={"prompt_tokens": PROMPT}, headers=headers).raise_for_status()
 
-    assert ("/logits", 200, None) == line_of_the_log(caplog)
+    assert ("/logits", 200, None) == line_of_the_log(caplog, headers["x-request-id"])
 
 
-def line_of_the_log(caplog: pytest.LogCaptureFixture) -> tuple[Any, ...]:
+def line_of_the_log(caplog: pytest.LogCaptureFixture, request_id: str) -> tuple[Any, ...]:
     """Route, status and outcome; it is written when the answer has gone, which its reader may know first."""
-    for _ in range(200):
-        for told in map(fields_of, caplog.records):
-            if "route" in told:
+    for _ in range(3000):
+        for told in map(fields_of, list(caplog.records)):
+            if told.get("client_request_id") == request_id:
                 return told["route"], told["status"], told["outcome"]
         time.sleep(0.01)
     raise AssertionError("the request has no line")

@@ -275,7 +275,7 @@ def test_the_client_comes_back_when_it_was_told_to() -> None:
         waited = time.monotonic() - began
 
     assert "sunrise" == answer.choices[0].message.content
-    assert 1 <= waited < 2
+    assert 1 <= waited
 
 
 class Fruit(pydantic.BaseModel):

@@ -16,10 +16,11 @@ from tests.bits.laboratory import Laboratory
 from tests.end_to_end.test_random_schedules import SHAPE
 from tests.end_to_end.test_resume import FORMS, GREEDY, WAYS, asked, compiler, ended, ids_of, laboratory, seen
 from tests.live import Live, live_server
+from tests.slow_steps import slow_steps
 from tests.tiny_model import write_tiny_gguf
 
 NARROW = replace(SHAPE, context=2048, head_width=64)
-"""So that the smallest cache holds an answer that takes about a second."""
+"""So that the smallest cache holds an answer of a thousand tokens."""
 
 __all__ = ["compiler", "laboratory"]
 
@@ -115,15 +116,23 @@ def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
         yield live
 
 
+@pytest.mark.slow
 def test_a_caller_of_another_key_is_answered_before_a_long_answer_ends(crowded: Live) -> None:
     info = crowded.service.main.engine_info
     new_tokens = (info.page_count - 4) * info.page_size
-    body: GenerateFields = {"prompt": "The seed", "seed": 3, "max_new_tokens": new_tokens, "ignore_eos": True}
+    body: GenerateFields = {
+        "prompt": "The seed",
+        "seed": 3,
+        "max_new_tokens": new_tokens,
+        "ignore_eos": True,
+        "speculation": "off",
+    }
     with TaneClient(crowded.url, api_key="alice") as alice, TaneClient(crowded.url, api_key="bob") as bob:
         calm = alice.generate(**body)
-        stream = alice.stream(**body)
-        first = next(stream)
-        bob.generate(prompt="Rain", max_new_tokens=200, ignore_eos=True)
+        with slow_steps(0.002):
+            stream = alice.stream(**body)
+            first = next(stream)
+            bob.generate(prompt="Rain", max_new_tokens=200, ignore_eos=True)
         *rest, answer = stream
 
     assert isinstance(answer, Response)

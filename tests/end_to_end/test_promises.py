@@ -143,6 +143,7 @@ def test_no_log_probability_stands_for_another(of: str, client: TaneClient) -> N
         prompt=TEXT,
         max_new_tokens=NEW,
         temperature=1,
+        seed=1,
         top_k=3,
         banned_token_ids=list(range(5, 60)),
         logprobs={"top": 20, "of": of, "prompt": True},

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from service.server import CLOSE_S
 from tests.end_to_end.test_shutdown import TANE, address_of
 from tests.fake_collector import collecting
+from tests.free_port import free_port
 from tests.tiny_model import write_tiny_gguf
 
 pytestmark = pytest.mark.slow
@@ -67,9 +67,7 @@ def test_a_request_is_told_with_the_times_that_its_caller_is_told(model: Path) -
 
 
 def test_a_server_whose_collector_is_gone_answers_and_ends(model: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as trial:
-        port = trial.getsockname()[1]
-    answer, code, took = served(model, f"http://127.0.0.1:{port}")
+    answer, code, took = served(model, f"http://127.0.0.1:{free_port()}")
 
     assert (0, "text" in answer) == (code, True)
     assert took < 2 * CLOSE_S

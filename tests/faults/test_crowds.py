@@ -12,6 +12,7 @@ from tests.faults import crowds
 from tests.faults.crowds import PRICE, Crowd, steadily
 from tests.hostile.canary import bearer
 from tests.live import Live, live_server
+from tests.slow_steps import slow_steps
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 PLACES, CALLERS = 2, 8
@@ -28,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def crowd(model: Path) -> Iterator[Crowd]:
     settings = {"model": str(model), "kv_cache_bytes": 4 << 20, "max_queue_tokens": PLACES * PRICE}
-    with live_server(Settings.load({}, settings)) as server, pytest.MonkeyPatch.context() as patch:
+    with slow_steps(0.002), live_server(Settings.load({}, settings)) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr(crowds, "TOKEN_IDS", range(70, 270))
         yield asyncio.run(steadily(server.url, CALLERS, 0.3))
 

@@ -16,7 +16,7 @@ from tests.hostile.canary import ask
 from tests.live import Live, live_server
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
-BODY = {"prompt": "The seed", "max_new_tokens": 200, "ignore_eos": True, "use_cache": False}
+BODY = {"prompt": "The seed", "max_new_tokens": 200, "ignore_eos": True, "use_cache": False, "speculation": "off"}
 
 
 class Panic(BaseException):

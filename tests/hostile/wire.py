@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 TIMEOUT_S = 60.0
 SECOND_ANSWER_S = 0.2
-END_S = 2.0
+END_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)

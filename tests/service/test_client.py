@@ -391,4 +391,4 @@ def test_closing_a_stream_early_closes_its_connection(server: FakeServer, runnin
 
         stream.close()
 
-        assert server.left.wait(timeout=5)
+        assert server.left.wait(timeout=30)

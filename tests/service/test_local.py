@@ -178,6 +178,7 @@ def test_a_stream_that_is_forgotten_is_cancelled(read: int, tane: Tane) -> None:
 
 
 def test_an_interrupt_cancels_what_was_waited_for(tane: Tane) -> None:
+    wait_until(lambda: not runtime_of(tane).unfinished)
     before = outcomes(tane, "cancelled")
     main = threading.main_thread().ident
     assert main is not None
@@ -195,6 +196,7 @@ def test_an_interrupt_cancels_what_was_waited_for(tane: Tane) -> None:
 
 
 def test_an_interrupt_while_a_request_is_handed_over_cancels_it(tane: Tane, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_until(lambda: not runtime_of(tane).unfinished)
     before = outcomes(tane, "cancelled")
     loop = tane._background._loop
 

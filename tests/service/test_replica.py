@@ -25,11 +25,12 @@ from service.settings import Settings
 from service.startup import build_service
 from service.step_report import StepReport
 from tests.fake_runtime import make_service
+from tests.slow_steps import slow_steps
 from tests.tiny_model import TinyShape, write_tiny_gguf
 
 BODY = {"prompt": "The seed", "max_new_tokens": 4, "seed": 3}
-LONG = {**BODY, "max_new_tokens": 400, "ignore_eos": True, "stream": True}
-PATIENCE_S = 20.0
+LONG = {**BODY, "max_new_tokens": 400, "ignore_eos": True, "stream": True, "speculation": "off"}
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,8 @@ def test_it_tells_how_much_waits(service: Service) -> None:
         assert busy >= 400
         assert 0 == idle
 
-    run(test)
+    with slow_steps(0.001):
+        run(test)
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -185,7 +187,7 @@ def test_a_call_that_is_cancelled_ends_as_one_whose_client_has_gone(
             await until(lambda: replica.load["queued_tokens"] == 0)
             await until(lambda: any(record.getMessage() == "request" for record in caplog.records))
 
-    with caplog.at_level(logging.INFO, "service.request_log"):
+    with caplog.at_level(logging.INFO, "service.request_log"), slow_steps(0.01):
         run(test)
 
     (line,) = [record.__dict__["fields"] for record in caplog.records if record.getMessage() == "request"]

@@ -71,7 +71,7 @@ def test_connections_of_the_second_port_are_not_counted_on_the_main_one(urls: li
 def test_memory_is_looked_at_while_it_serves(urls: list[str], memory: list[MemoryUse]) -> None:
     seen = []
     for memory[0], expected in ((MemoryUse(97, 100), 503), (MemoryUse(50, 100), 200)):
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while (status := httpx.get(f"{urls[1]}/readyz").status_code) != expected and time.monotonic() < deadline:
             time.sleep(0.01)
         seen.append(status)

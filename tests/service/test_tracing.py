@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from service.traced import TracingError, tracer_for
 from service.tracing import SpanTracer
 from tests.fake_collector import Collector, Span, collecting
 from tests.fake_runtime import FakeRuntime, failing, make_service, plain, silent
+from tests.free_port import free_port
 from tests.service.door import JSON, Answer, Client
 
 CANARY = "canary-7f3a"
@@ -279,15 +279,9 @@ def test_what_waits_is_sent_at_the_end() -> None:
     assert ["GET /info"] == [span.name for span in collector.spans]
 
 
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as trial:
-        port: int = trial.getsockname()[1]
-    return port
-
-
 def test_a_dead_collector_harms_nothing_and_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    tracer = SpanTracer(f"http://127.0.0.1:{unused_port()}", schedule_s=0.001, export_s=0.02)
+    tracer = SpanTracer(f"http://127.0.0.1:{free_port()}", schedule_s=0.001, export_s=0.02)
     client = traced(tracer)
     statuses = []
     for _ in range(20):
@@ -320,7 +314,7 @@ def test_a_collector_that_is_back_is_told_of(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.INFO)
     with collecting() as collector:
         collector.status = 400
-        tracer = SpanTracer(collector.url, schedule_s=0.001, export_s=0.5)
+        tracer = SpanTracer(collector.url, schedule_s=0.001, export_s=30)
         client = traced(tracer)
         client.get("/info")
         while "traces_lost" not in map(event_of, caplog.records):

@@ -7,6 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -44,6 +45,8 @@ SESSIONS = 12
 LONGEST_PROMPT, LONGEST_TEXT = 160, 40
 MOST_TRANSCRIPT = 1200
 TIMEOUT_S = 120.0
+LONG_TEXT = "The seed lies in the ground. " * 20_000
+TOGETHER = 12
 FAULT = 500
 LEFT = 8
 """Calls that are left, so that surely some are before their end."""
@@ -120,9 +123,13 @@ class Caller:
             self.tally.problems.append(f"{kind.__name__}: {error!r}")
 
     def everything(self) -> None:
-        """Each kind of call and each hostile input once."""
+        """Each kind of call and each hostile input once, and long bodies together: each thread that reads has begun."""
         for kind in self.kinds:
             self.do(kind)
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            sent = [pool.submit(self._post, "/tokenize", {"text": LONG_TEXT}, (200,)) for _ in range(TOGETHER)]
+        for each in sent:
+            each.result()
         self._every_status()
         for hostile in self._hostile:
             self._send(hostile)

