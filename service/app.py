@@ -42,8 +42,6 @@ ROUTERS = (
     openai_routes.router,
     page_routes.router,
 )
-RETRY_STATUSES = (429, 503)
-DEFAULT_RETRY_S = 1
 NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """The framework's own would tell exceptions and whole paths to whoever collects."""
 
@@ -88,8 +86,8 @@ def error_response(request: Request, error: ServiceError) -> Response:
     if isinstance(error, InvalidField) and request.url.path.startswith(OPENAI_PREFIX):
         status = 400
     response = json_response(envelope(error, request_id_of(request.scope)), status)
-    if status in RETRY_STATUSES:
-        response.headers["retry-after"] = str(error.retry_after_s or DEFAULT_RETRY_S)
+    if error.retry_after_s is not None:
+        response.headers["retry-after"] = str(error.retry_after_s)
     if isinstance(error, RequestTimeout):
         response.headers["connection"] = "close"
     return response

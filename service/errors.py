@@ -23,10 +23,17 @@ Knows no web framework. Always: a message names the field, the problem and what 
 from typing import Any, ClassVar
 
 OUR_FAULT = "the server failed; this is a bug"
+from service.retrying import retry_after
 
+
+RETRIED = frozenset({429, 503})
+"""Statuses that say when to come back."""
 
 class ServiceError(Exception):
-    """An answer other than success. `type` groups codes for clients that branch on it."""
+    """An answer other than success. `type` groups codes for clients that branch on it.
+
+    Where callers may come back it says when: after `retry_after_s`, drawn unless it is given.
+    """
 
     status = 500
     type = "internal_error"
@@ -46,7 +53,7 @@ class ServiceError(Exception):
         self.code = code or type(self).code
         self.param = param
         self.allowed = allowed
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = retry_after() if retry_after_s is None and self.status in RETRIED else retry_after_s
 
 
 class BadJson(ServiceError):
@@ -117,13 +124,13 @@ class GenerationFailed(ServiceError):
     }
 
     def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message, code=code)
         self.status, self.type = self.STATUS.get(code, (500, "internal_error"))
 
 
 def envelope(error: ServiceError, request_id: str) -> dict[str, Any]:
     """The one form in which a caller sees an error, as a body or inside a stream."""
     return {
+        super().__init__(message, code=code)
         "error": {
             "type": error.type,
             "code": error.code,

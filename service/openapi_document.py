@@ -8,6 +8,7 @@ from collections.abc import Set
 from typing import Any
 
 from service.errors import (
+    RETRIED,
     BadJson,
     BodyTooLarge,
     GenerationFailed,
@@ -43,8 +44,6 @@ MEANINGS = {
     Overloaded.status: "The server is full, stopping or not ready. Try again later.",
     TOO_LATE: "The deadline passed before the first token.",
 }
-RETRIED = frozenset({RateLimited.status, Overloaded.status})
-"""Statuses that say when to come back."""
 FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 """What the framework declares and no answer of ours has."""
 
