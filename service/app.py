@@ -57,7 +57,14 @@ class Application(FastAPI):
 
 def create_app(service: Service) -> FastAPI:
     """An application that serves `service`; it starts and stops nothing."""
-    app = Application(title="Tane", version=__version__, redirect_slashes=False, telemetry=NO_TELEMETRY)
+    app = Application(
+        title="Tane",
+        version=__version__,
+        redirect_slashes=False,
+        telemetry=NO_TELEMETRY,
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
