@@ -26,7 +26,8 @@ from service import (
 from service.context import Service
 from service.cors import CrossOrigin
 from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
-from service.guard import OPEN_PATHS, Guard
+from service.guard import HEALTH_PATHS, OPEN_PATHS, Guard
+from service.hosts import main_hosts, metrics_hosts
 from service.middleware import Door, request_id_of
 from service.openapi_document import completed
 from service.request_log import note_of
@@ -51,7 +52,7 @@ class Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = completed(super().openapi(), OPEN_PATHS)
+            self.openapi_schema = completed(super().openapi(), OPEN_PATHS, HEALTH_PATHS)
         return self.openapi_schema
 
 
@@ -70,7 +71,13 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(router)
     methods = _methods_by_path(route for router in ROUTERS for route in router.routes)
     app.state.methods = methods
-    app.add_middleware(Guard, keys=service.keys, metrics_port=service.settings.metrics_port)
+    app.add_middleware(
+        Guard,
+        keys=service.keys,
+        metrics_port=service.settings.metrics_port,
+        hosts=main_hosts(service.settings, has_keys=service.keys is not None),
+        metrics_hosts=metrics_hosts(service.settings),
+    )
     app.add_middleware(
         Door,
         metrics=service.metrics,

@@ -41,6 +41,7 @@ NOT_IN_INFO = {
     "port",
     "metrics_port",
     "cors_origin",
+    "allowed_host",
     "engine",
     "max_queue_tokens",
     "otlp_endpoint",
@@ -49,9 +50,9 @@ NOT_IN_INFO = {
 BESIDE_THE_MODEL = ("draft", "engine", "reproducibility")
 """What `/info` tells of the main model beside `model`."""
 
-router = APIRouter()
 Read = TypeVar("Read")
 
+router = APIRouter()
 
 
 def json_response(value: Any, status: int = 200) -> Response:
@@ -85,13 +86,13 @@ async def body_of(request: Request) -> bytes:
     return body
 
 
-def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket:
 async def read_of(request: Request, read: Callable[[bytes], Read]) -> Read:
     """What `read` makes of the raw body. Raises what it, `body_of` and `read_beside` raise."""
     raw = await body_of(request)
     return await read_beside(read, raw, key_id_of(request.scope))
 
 
+def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket:
     """Accept what a route was asked for, and have its end noted. Raises what `Runtime.submit` raises."""
     note = note_of(request.scope)
     note.accept(served.model.name, asked)
