@@ -34,18 +34,21 @@ def exposure_problem(settings: Settings) -> str | None:
     """Why these settings may not be served, if so: other machines could call without a key."""
     if settings.metrics_port == settings.port:
         return "--metrics-port must be another port than --port"
-    if settings.keys_file is not None or settings.insecure:
-        return None
-    try:
-        hosts = [address[0] for _, address in _addresses(settings.host, settings.port)]
-    except OSError:
-        return None  # nothing can listen there, which is told with its reason
-    if all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts):
+    if settings.keys_file is not None or settings.insecure or is_of_this_machine(settings):
         return None
     return (
         f"other machines may reach {settings.host}, and no keys are asked for: give --keys-file, "
         "or --insecure if anyone may call"
     )
+
+
+def is_of_this_machine(settings: Settings) -> bool:
+    """Whether no other machine can reach what listens there; so if nothing can, which is told with its reason."""
+    try:
+        hosts = [address[0] for _, address in _addresses(settings.host, settings.port)]
+    except OSError:
+        return True
+    return all(ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts)
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, Any]]:

@@ -4,7 +4,6 @@ Knows prices in tokens and busy sessions; knows nothing of the engine's pages, H
 Always: a request that could never fit is refused whatever the load; one that could fit is accepted by an empty server.
 """
 
-import random
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,11 +12,13 @@ from model.kv_cache import PAGE_SIZE, reservation
 from service.errors import InvalidField, Overloaded, RateLimited, ServiceError, SessionBusy
 from service.key_limits import KeyLedger, KeyLimits
 from service.request import GenerationRequest, Usage
+from service.retrying import retry_after
 
 Session = tuple[str | None, str]
 """A session's id after that of its key."""
 RATE_WINDOW_S = 30.0
-LONGEST_RETRY_S = 60
+LONGEST_EXPECTED_S = 60.0
+"""What callers are told to wait at most, but for what is added by chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,8 @@ class Ledger:
             )
 
     def _retry_after(self, excess: int) -> int:
-        """Seconds until so many tokens were settled at the recent rate, spread so that not all return at once."""
-        expected = self._expected_s(excess)
-        return max(1, min(LONGEST_RETRY_S, round((1.0 if expected is None else expected) * random.uniform(1.0, 1.5))))
+        """Seconds until so many tokens were settled at the recent rate, and a little more by chance."""
+        return retry_after(min(LONGEST_EXPECTED_S, self._expected_s(excess) or 0.0))
 
     def _expected_s(self, excess: int) -> float | None:
         """Seconds until so many tokens were settled at the recent rate; None when none was settled lately."""

@@ -26,7 +26,8 @@ from service import (
 from service.context import Service
 from service.cors import CrossOrigin
 from service.errors import InvalidField, MethodNotAllowed, NotFound, RequestTimeout, ServiceError, envelope
-from service.guard import OPEN_PATHS, Guard
+from service.guard import HEALTH_PATHS, OPEN_PATHS, Guard
+from service.hosts import main_hosts, metrics_hosts
 from service.middleware import Door, request_id_of
 from service.openapi_document import completed
 from service.request_log import note_of
@@ -42,8 +43,6 @@ ROUTERS = (
     openai_routes.router,
     page_routes.router,
 )
-RETRY_STATUSES = (429, 503)
-DEFAULT_RETRY_S = 1
 NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """The framework's own would tell exceptions and whole paths to whoever collects."""
 
@@ -53,19 +52,32 @@ class Application(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            self.openapi_schema = completed(super().openapi(), OPEN_PATHS)
+            self.openapi_schema = completed(super().openapi(), OPEN_PATHS, HEALTH_PATHS)
         return self.openapi_schema
 
 
 def create_app(service: Service) -> FastAPI:
     """An application that serves `service`; it starts and stops nothing."""
-    app = Application(title="Tane", version=__version__, redirect_slashes=False, telemetry=NO_TELEMETRY)
+    app = Application(
+        title="Tane",
+        version=__version__,
+        redirect_slashes=False,
+        telemetry=NO_TELEMETRY,
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.service = service
     for router in ROUTERS:
         app.include_router(router)
     methods = _methods_by_path(route for router in ROUTERS for route in router.routes)
     app.state.methods = methods
-    app.add_middleware(Guard, keys=service.keys, metrics_port=service.settings.metrics_port)
+    app.add_middleware(
+        Guard,
+        keys=service.keys,
+        metrics_port=service.settings.metrics_port,
+        hosts=main_hosts(service.settings, has_keys=service.keys is not None),
+        metrics_hosts=metrics_hosts(service.settings),
+    )
     app.add_middleware(
         Door,
         metrics=service.metrics,
@@ -88,8 +100,8 @@ def error_response(request: Request, error: ServiceError) -> Response:
     if isinstance(error, InvalidField) and request.url.path.startswith(OPENAI_PREFIX):
         status = 400
     response = json_response(envelope(error, request_id_of(request.scope)), status)
-    if status in RETRY_STATUSES:
-        response.headers["retry-after"] = str(error.retry_after_s or DEFAULT_RETRY_S)
+    if error.retry_after_s is not None:
+        response.headers["retry-after"] = str(error.retry_after_s)
     if isinstance(error, RequestTimeout):
         response.headers["connection"] = "close"
     return response

@@ -13,14 +13,17 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from service.errors import Overloaded, RequestTimeout
+from service.shares import Shares
 
 SHORT_BODY_BYTES = 8192
 """Longer bodies are read in a worker thread: encoding 256 KiB of text takes a tenth of a second."""
 SLOW_FIELDS = re.compile(rb"(?<!\\)\"(?:constraint|response_format)\"|\\u00[567]")
 """Bodies that hold one of these names, whose letters may be escaped, may have a constraint to compile."""
 MAX_WAITING, MAX_WAITING_BYTES = 128, 64 << 20
-"""How many bodies may be with the worker threads of a kind or wait for one, and how large together: they are whole."""
-RETRY_S = 2
+"""How many bodies may be with the worker threads of a kind or wait for one, and how large together: they are whole.
+
+Keys share both.
+"""
 BODY_S = 30.0
 """How long a body may take to arrive."""
 
@@ -37,14 +40,14 @@ async def in_time(body: Awaitable[bytes]) -> bytes:
         raise RequestTimeout(f"the body did not arrive within {BODY_S:g} s") from None
 
 
-async def read_beside(read: Callable[[bytes], Read], raw: bytes) -> Read:
+async def read_beside(read: Callable[[bytes], Read], raw: bytes, key_id: str | None = None) -> Read:
     """The value of `read(raw)`, made in a worker thread when that may take long.
 
-    Raises Overloaded when as many bodies as may wait for one, and what `read` raises.
+    Raises Overloaded when as many bodies of this key as may wait for one, and what `read` raises.
     """
     if SLOW_FIELDS.search(raw):
-        return await _CONSTRAINED.run(read, raw)
-    return await _LONG.run(read, raw) if len(raw) > SHORT_BODY_BYTES else read(raw)
+        return await _CONSTRAINED.run(read, raw, key_id)
+    return await _LONG.run(read, raw, key_id) if len(raw) > SHORT_BODY_BYTES else read(raw)
 
 
 async def write_beside(write: Callable[[], Written], *, is_long: bool) -> Written:
@@ -57,26 +60,27 @@ def worker_lock() -> AbstractContextManager[object]:
     return threading.Lock()
 
 
-class _Readers:
-    """Worker threads, and the number of bodies that are with them or wait for one."""
+class Readers:
+    """Worker threads, and the bodies that are with them or wait for one."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._bodies = self._bytes = 0
+        self._bodies, self._bytes = Shares(MAX_WAITING), Shares(MAX_WAITING_BYTES)
 
-    async def run(self, read: Callable[[bytes], Read], raw: bytes) -> Read:
-        if self._bodies >= MAX_WAITING or self._bytes + len(raw) > MAX_WAITING_BYTES:
-            raise Overloaded(f"{self._bodies} requests wait to be read, as many as may", retry_after_s=RETRY_S)
-        self._bodies += 1
-        self._bytes += len(raw)
+    async def run(self, read: Callable[[bytes], Read], raw: bytes, key_id: str | None) -> Read:
+        held = ((self._bodies, 1), (self._bytes, len(raw)))
+        if any(shares.of(key_id) + amount > shares.most_of(key_id) for shares, amount in held):
+            raise Overloaded(f"{self._bodies.of(key_id)} requests of this caller wait to be read, as many as may")
+        for shares, amount in held:
+            shares.add(key_id, amount)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, read, raw)
         finally:
-            self._bodies -= 1
-            self._bytes -= len(raw)
+            for shares, amount in held:
+                shares.add(key_id, -amount)
 
 
-_CONSTRAINED = _Readers(1, "constraints")
+_CONSTRAINED = Readers(1, "constraints")
 """One thread for all of them: what takes long to compile keeps nobody else waiting and takes one core at most."""
-_LONG = _Readers(4, "bodies")
+_LONG = Readers(4, "bodies")
 _WRITERS = ThreadPoolExecutor(2, thread_name_prefix="answers")

@@ -32,7 +32,6 @@ STALL_S = 20.0
 """How long a reader may take nothing of what waits for it."""
 UNSENT_BYTES = 1 << 16
 """What the kernel takes beyond what the reader's side has room for. Its own measure would be megabytes."""
-RETRY_S = 1
 
 
 class Unchanged:
@@ -69,7 +68,6 @@ class BoundedConnection(H11Protocol):
                 Overloaded(
                     f"{self.most_connections} connections are open, as many as may",
                     code="too_many_connections",
-                    retry_after_s=RETRY_S,
                 )
             )
 
@@ -119,7 +117,7 @@ class BoundedConnection(H11Protocol):
             ("content-length", str(len(body))),
             ("connection", "close"),
             ("x-request-id", request_id),
-            *([("retry-after", str(error.retry_after_s))] if error.retry_after_s else []),
+            *([("retry-after", str(error.retry_after_s))] if error.retry_after_s is not None else []),
         ]
         reason = HTTPStatus(error.status).phrase
         events = (

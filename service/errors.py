@@ -11,6 +11,7 @@ ServiceError
 ├── SessionExists      409  the name is taken
 ├── BodyTooLarge       413
 ├── UnsupportedMedia   415
+├── HostRefused        421  the server is not to be called by that name
 ├── InvalidField       422  a value the caller can mend (400 on /v1)
 ├── RateLimited        429  the key has used up what it may; try again later
 ├── Overloaded         503  the queue is full; try again later
@@ -22,11 +23,18 @@ Knows no web framework. Always: a message names the field, the problem and what 
 
 from typing import Any, ClassVar
 
+from service.retrying import retry_after
+
 OUR_FAULT = "the server failed; this is a bug"
+RETRIED = frozenset({429, 503})
+"""Statuses that say when to come back."""
 
 
 class ServiceError(Exception):
-    """An answer other than success. `type` groups codes for clients that branch on it."""
+    """An answer other than success. `type` groups codes for clients that branch on it.
+
+    Where callers may come back it says when: after `retry_after_s`, drawn unless it is given.
+    """
 
     status = 500
     type = "internal_error"
@@ -46,7 +54,7 @@ class ServiceError(Exception):
         self.code = code or type(self).code
         self.param = param
         self.allowed = allowed
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = retry_after() if retry_after_s is None and self.status in RETRIED else retry_after_s
 
 
 class BadJson(ServiceError):
@@ -89,6 +97,10 @@ class UnsupportedMedia(ServiceError):
     status, type, code = 415, "invalid_request_error", "unsupported_media_type"
 
 
+class HostRefused(ServiceError):
+    status, type, code = 421, "permission_error", "host_refused"
+
+
 class InvalidField(ServiceError):
     status, type, code = 422, "invalid_request_error", "invalid_value"
 
@@ -117,8 +129,8 @@ class GenerationFailed(ServiceError):
     }
 
     def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message, code=code)
         self.status, self.type = self.STATUS.get(code, (500, "internal_error"))
+        super().__init__(message, code=code)
 
 
 def envelope(error: ServiceError, request_id: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request, Response
 
 from service.admission import Quote
 from service.asking import ask_generate
-from service.beside import read_beside
 from service.context import Served
 from service.domain import Asked
 from service.errors import envelope
@@ -19,7 +18,7 @@ from service.json_body import parse
 from service.middleware import request_id_of
 from service.openapi_answers import ESTIMATE
 from service.request import GenerationRequest
-from service.routes import body_of, documented, json_response, service_of
+from service.routes import documented, json_response, read_of, service_of
 from service.schemas import GenerateRequest
 
 router = APIRouter()
@@ -34,7 +33,7 @@ async def estimate(request: Request) -> Response:
     def asked(raw: bytes) -> tuple[Served, Asked]:
         return ask_generate(parse(raw), service, request_id, key_id_of(request.scope))
 
-    served, what = await read_beside(asked, await body_of(request))
+    served, what = await read_of(request, asked)
     return json_response(_answer(served, what.request, served.runtime.quote(what.request)))
 
 

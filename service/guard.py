@@ -1,4 +1,4 @@
-"""Who may come in: a key is asked for on every path that is not open, known or not.
+"""Who may come in: a key is asked for on every path that is not open, known or not, and a name that is accepted.
 
 Plain ASGI, inside the layer that names and logs requests. Knows paths and headers; knows no bodies and no engine.
 Always: what is not listed here as open is closed, with one answer whatever was wrong with a key; a request that passes
@@ -9,14 +9,17 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from service.errors import NotFound, ServiceError, Unauthorized
+from service.hosts import Hosts
 from service.keys import KnownKeys
 from service.middleware import App, Receive, Scope, Send, send_error
 from service.page import FILES
 from service.request_log import note_of
 
-OPEN_PATHS = frozenset({"/livez", "/readyz", *FILES})
+HEALTH_PATHS = frozenset({"/livez", "/readyz"})
+"""What is answered whatever name the server is called by: who probes it knows its address alone."""
+OPEN_PATHS = frozenset({*HEALTH_PATHS, *FILES})
 """What anyone may ask: whether the server lives and takes requests, and the files of the page."""
-WATCHED_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
+WATCHED_PATHS = frozenset({*HEALTH_PATHS, "/metrics"})
 """What the port for metrics serves: those who watch a server are answered however full the main port is."""
 SCHEME = b"bearer "
 CHALLENGE = (b"www-authenticate", b'Bearer realm="tane"')
@@ -24,13 +27,21 @@ CHALLENGE = (b"www-authenticate", b'Bearer realm="tane"')
 
 
 class Guard:
-    """Lets a request through, or answers it with 401; on the port for metrics little else is served."""
+    """Lets a request through, or answers it with 401 or 421; on the port for metrics little else is served."""
 
-    def __init__(self, app: App, keys: KnownKeys | None, metrics_port: int | None) -> None:
-        """Without keys everyone may do everything on the main port."""
+    def __init__(
+        self,
+        app: App,
+        keys: KnownKeys | None,
+        metrics_port: int | None,
+        hosts: Hosts | None = None,
+        metrics_hosts: Hosts | None = None,
+    ) -> None:
+        """Without keys everyone may do everything on the main port; without hosts by any name, on each port."""
         self._app = app
         self._keys = keys
         self._metrics_port = metrics_port
+        self._hosts, self._metrics_hosts = hosts, metrics_hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -46,8 +57,15 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _key_id(self, scope: Scope) -> str | None:
-        """The id of the key that came with the request; None where none is needed. Raises Unauthorized and NotFound."""
-        if self._came_for_metrics(scope):
+        """The id of the key that came with the request; None where none is needed.
+
+        Raises HostRefused, Unauthorized and NotFound.
+        """
+        for_metrics = self._came_for_metrics(scope)
+        hosts = self._metrics_hosts if for_metrics else self._hosts
+        if hosts is not None and scope["path"] not in HEALTH_PATHS:
+            hosts.check(value for name, value in scope["headers"] if name == b"host")
+        if for_metrics:
             if scope["path"] not in WATCHED_PATHS:
                 raise NotFound(f"this port serves {', '.join(sorted(WATCHED_PATHS))} alone")
             return None

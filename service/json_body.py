@@ -30,15 +30,17 @@ _CLOSES = {ord("]"): ord("["), ord("}"): ord("{")}
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-async def read_body(headers: Mapping[str, str], receive: Receive, max_bytes: int, arriving: Arriving) -> bytes:
-    """The whole body, of at most `max_bytes`, beside those that arrive with it.
+async def read_body(
+    headers: Mapping[str, str], receive: Receive, max_bytes: int, arriving: Arriving, key_id: str | None = None
+) -> bytes:
+    """The whole body, of at most `max_bytes`, beside those that arrive with it, of this key and others.
 
-    Raises UnsupportedMedia, BodyTooLarge (before reading when Content-Length says so), Overloaded when too much arrives
-    for others, and GenerationFailed when the client goes away.
+    Raises UnsupportedMedia, BodyTooLarge (before reading when Content-Length says so), Overloaded when too much is
+    arriving, and GenerationFailed when the client goes away.
     """
     _check_headers(headers, max_bytes)
     pieces: list[bytes] = []
-    with arriving.one() as body:
+    with arriving.one(key_id) as body:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":

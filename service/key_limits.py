@@ -5,17 +5,14 @@ count as one.
 Always: what was entered is settled once; a key that has used nothing lately may always ask for something.
 """
 
-import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.errors import RateLimited
 from service.request import GenerationRequest, Usage
+from service.retrying import retry_after
 
 MINUTE_S = 60.0
-JITTER = (1.0, 1.25)
-"""By what the computed wait is multiplied, drawn anew each time, so that not all return at once."""
 MEMORY = 0.8
 """How much of the mean duration of a key's requests is kept when another one ends."""
 
@@ -62,7 +59,7 @@ class KeyLedger:
                 f"this key has {account.running} unfinished requests, as many as it may have",
                 code="too_many_requests",
                 allowed={"max_requests": most},
-                retry_after_s=_jittered(account.mean_s / account.running),
+                retry_after_s=retry_after(account.mean_s / account.running),
             )
         a_minutes = self._limits.tokens_per_minute
         if a_minutes is None:
@@ -74,7 +71,7 @@ class KeyLedger:
                 f"this key may use {a_minutes} tokens a minute, and the request may use {tokens_of(request)}",
                 code="tokens_per_minute_exceeded",
                 allowed={"tokens_per_minute": a_minutes},
-                retry_after_s=_jittered(missing * MINUTE_S / a_minutes),
+                retry_after_s=retry_after(missing * MINUTE_S / a_minutes),
             )
 
     def enter(self, request: GenerationRequest) -> None:
@@ -112,7 +109,3 @@ class KeyLedger:
 def tokens_of(request: GenerationRequest) -> int:
     """The most tokens that the request's usage may come to."""
     return request.read_tokens + request.sample_count * request.tokens_left
-
-
-def _jittered(expected_s: float) -> int:
-    return max(1, math.ceil(expected_s * random.uniform(*JITTER)))

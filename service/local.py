@@ -45,6 +45,7 @@ OF_A_SERVER = frozenset(
         "key_tokens_per_minute",
         "key_cache_share",
         "cors_origin",
+        "allowed_host",
         "max_body_bytes",
         "drain_s",
         "lame_duck_s",

@@ -12,14 +12,13 @@ from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 
 from service.asking import AskedLogits, ask_position
-from service.beside import read_beside
 from service.context import Served
 from service.exchange import whole_answer
 from service.json_body import parse
 from service.middleware import request_id_of
 from service.openapi_answers import LOGITS
 from service.responses import fingerprint, named_token
-from service.routes import body_of, documented, service_of, submit, written
+from service.routes import documented, read_of, service_of, submit, written
 from service.schemas import NextLogitsRequest
 
 router = APIRouter()
@@ -34,7 +33,7 @@ async def logits(request: Request) -> Response:
     def asked(raw: bytes) -> tuple[Served, AskedLogits]:
         return ask_position(parse(raw), service, request_id)
 
-    served, what = await read_beside(asked, await body_of(request))
+    served, what = await read_of(request, asked)
     event = await whole_answer(submit(request, served, what.request), request.receive)
     return await written(lambda: _answer(served, what, event.logits[-1][-1]), is_long=True)
 

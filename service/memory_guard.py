@@ -22,7 +22,6 @@ CALM = 0.88
 """Below which giving back is over."""
 SHED_EVERY = 10
 """Looks until it is tried again."""
-RETRY_S = 2
 
 Pressure = Literal["none", "shed", "refuse"]
 
@@ -58,7 +57,7 @@ class MemoryGuard:
     def check(self) -> None:
         """Raises Overloaded while nothing new may be taken."""
         if self.pressure == "refuse":
-            raise Overloaded("the server's memory is nearly used up", retry_after_s=RETRY_S)
+            raise Overloaded("the server's memory is nearly used up")
 
     def _judged(self, share: float) -> Pressure:
         if share >= REFUSE or (self.pressure == "refuse" and share >= SHED):

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request, Response
 
 from service import sse
-from service.beside import read_beside
 from service.context import Served, ServedModel
 from service.exchange import begin_stream, whole_answer
 from service.guard import key_id_of
@@ -22,7 +21,7 @@ from service.openai_schemas import ChatRequest, CompletionRequest, OpenAIBody
 from service.openapi_answers import CHATTED, COMPLETED, MODEL, MODELS, answering
 from service.request import Delta, Finished
 from service.responses import is_long
-from service.routes import body_of, documented, json_response, service_of, submit, written
+from service.routes import documented, json_response, read_of, service_of, submit, written
 from service.schemas import read
 
 router = APIRouter(prefix="/v1")
@@ -103,7 +102,7 @@ async def _answer(
         context_length, key_id = served.engine_info.context_length, key_id_of(request.scope)
         return served, read_body(body, served.model, context_length, request_id, key_id)
 
-    served, what = await read_beside(asked, await body_of(request))
+    served, what = await read_of(request, asked)
     with in_words_of(what.names):
         ticket = submit(request, served, what.asked.request)
     answer = form(served, what)

@@ -8,9 +8,11 @@ from collections.abc import Set
 from typing import Any
 
 from service.errors import (
+    RETRIED,
     BadJson,
     BodyTooLarge,
     GenerationFailed,
+    HostRefused,
     InvalidField,
     NotFound,
     Overloaded,
@@ -37,14 +39,13 @@ MEANINGS = {
     SessionBusy.status: "The session is generating, or the name is taken.",
     BodyTooLarge.status: "The body is larger than the server takes.",
     UnsupportedMedia.status: "The body is not sent as JSON.",
+    HostRefused.status: "The header `Host` names the server as it is not to be called.",
     InvalidField.status: "A value that the caller can mend, named with what is allowed.",
     RateLimited.status: "The key has used up what it may. Try again later.",
     ServiceError.status: "The server failed. This is a bug.",
     Overloaded.status: "The server is full, stopping or not ready. Try again later.",
     TOO_LATE: "The deadline passed before the first token.",
 }
-RETRIED = frozenset({RateLimited.status, Overloaded.status})
-"""Statuses that say when to come back."""
 FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 """What the framework declares and no answer of ours has."""
 
@@ -93,8 +94,11 @@ SECURITY_SCHEME: dict[str, Any] = {
 }
 
 
-def completed(document: dict[str, Any], open_paths: Set[str]) -> dict[str, Any]:
-    """The framework's document with the scheme, the errors and the headers; `open_paths` ask for no key."""
+def completed(document: dict[str, Any], open_paths: Set[str], health_paths: Set[str]) -> dict[str, Any]:
+    """The framework's document with the scheme, the errors and the headers.
+
+    `open_paths` ask for no key; `health_paths`, which are among them, are answered under any name.
+    """
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for name in FRAMEWORK_SCHEMAS:
@@ -105,17 +109,21 @@ def completed(document: dict[str, Any], open_paths: Set[str]) -> dict[str, Any]:
     components["responses"] = {str(status): _response(status) for status in MEANINGS}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            _complete(operation, path, method, is_open=path in open_paths)
+            is_open = path in open_paths
+            errors = _errors(path, method, has_body="requestBody" in operation, is_open=is_open)
+            if path not in health_paths:
+                errors.add(HostRefused.status)
+            _complete(operation, errors, is_open=is_open)
     return document
 
 
-def _complete(operation: dict[str, Any], path: str, method: str, *, is_open: bool) -> None:
+def _complete(operation: dict[str, Any], errors: Set[int], *, is_open: bool) -> None:
     operation["security"] = [] if is_open else [{SCHEME: []}]
     responses = operation["responses"]
     responses.pop(str(InvalidField.status), None)  # the framework's form of it
     for declared in responses.values():
         declared.setdefault("headers", {})["x-request-id"] = _reference("headers", "x-request-id")
-    for status in sorted(_errors(path, method, has_body="requestBody" in operation, is_open=is_open)):
+    for status in sorted(errors):
         responses[str(status)] = _reference("responses", str(status))
 
 

@@ -33,7 +33,7 @@ async def replay(request: Request) -> Response:
         return served, replay_with(record, served, request_id, key_id_of(request.scope))
 
     raw = await body_of(request)
-    served, what = await read_beside(recorded, raw)
+    served, what = await read_beside(recorded, raw, key_id_of(request.scope))
     if what.asked is None:
         return json_response(what.refused())
     with within("request"):

@@ -6,7 +6,7 @@ Always: a request is accepted or refused before any status line is sent.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -41,6 +41,7 @@ NOT_IN_INFO = {
     "port",
     "metrics_port",
     "cors_origin",
+    "allowed_host",
     "engine",
     "max_queue_tokens",
     "otlp_endpoint",
@@ -48,6 +49,8 @@ NOT_IN_INFO = {
 """Settings that are paths and addresses, or that `engine` shows as they took effect."""
 BESIDE_THE_MODEL = ("draft", "engine", "reproducibility")
 """What `/info` tells of the main model beside `model`."""
+
+Read = TypeVar("Read")
 
 router = APIRouter()
 
@@ -77,9 +80,16 @@ async def body_of(request: Request) -> bytes:
     service = service_of(request)
     service.memory.check()
     limit = service.settings.max_body_bytes
-    body = await in_time(read_body(request.headers, request.receive, limit, service.arriving))
+    key_id = key_id_of(request.scope)
+    body = await in_time(read_body(request.headers, request.receive, limit, service.arriving, key_id))
     service.memory.check()
     return body
+
+
+async def read_of(request: Request, read: Callable[[bytes], Read]) -> Read:
+    """What `read` makes of the raw body. Raises what it, `body_of` and `read_beside` raise."""
+    raw = await body_of(request)
+    return await read_beside(read, raw, key_id_of(request.scope))
 
 
 def submit(request: Request, served: Served, asked: GenerationRequest) -> Ticket:
@@ -120,7 +130,7 @@ async def generate(request: Request) -> Response:
     def asked(raw: bytes) -> tuple[Served, Asked]:
         return ask_generate(parse(raw), service, request_id, key_id_of(request.scope))
 
-    served, what = await read_beside(asked, await body_of(request))
+    served, what = await read_of(request, asked)
     ticket = submit(request, served, what.request)
     answer = GenerateAnswer(served, what)
     if not what.request.streams:
@@ -142,16 +152,14 @@ def _fingerprinted(response: Response, answer: GenerateAnswer) -> Response:
 async def tokenize(request: Request) -> Response:
     """The token ids of a text."""
     service = service_of(request)
-    raw = await body_of(request)
-    return json_response({"token_ids": await read_beside(lambda raw: encode(parse(raw), service), raw)})
+    return json_response({"token_ids": await read_of(request, lambda raw: encode(parse(raw), service))})
 
 
 @router.post("/detokenize", openapi_extra=documented(DetokenizeRequest, answer=DECODED))
 async def detokenize(request: Request) -> Response:
     """The text of token ids, and where that is wanted what each of them adds to an answer."""
     service = service_of(request)
-    raw = await body_of(request)
-    decoded = await read_beside(lambda raw: decode(parse(raw), service), raw)
+    decoded = await read_of(request, lambda raw: decode(parse(raw), service))
     return await written(lambda: decoded, is_long="tokens" in decoded)
 
 

@@ -132,7 +132,7 @@ class Runtime:
     def submit(self, request: GenerationRequest) -> Ticket:
         """Accept a request. Raises what `Ledger.admit` raises, or Draining, and then nothing was accepted."""
         if self.draining or not self._is_open:
-            raise Draining("the server is stopping", retry_after_s=1)
+            raise Draining("the server is stopping")
         self._ledger.admit(request)
         ticket = self._tickets[request.id] = Ticket(lambda: self._inbox.put(Cancel(request.id)))
         self._empty.clear()
@@ -143,7 +143,7 @@ class Runtime:
         """What a request would cost, and whether it would be accepted now."""
         quote = self._ledger.quote(request)
         if self.draining or not self._is_open:
-            return replace(quote, refusal=Draining("the server is stopping", retry_after_s=1))
+            return replace(quote, refusal=Draining("the server is stopping"))
         return quote
 
     def let_keys_go(self, key_ids: frozenset[str]) -> None:
@@ -153,7 +153,7 @@ class Runtime:
     async def command(self, command: SessionCommand) -> CommandAnswer:
         """Carry out a session command between two steps. Raises Draining, and ServiceError for a fault of ours."""
         if not self._is_open:
-            raise Draining("the server is stopping", retry_after_s=1)
+            raise Draining("the server is stopping")
         future: asyncio.Future[CommandAnswer] = asyncio.get_running_loop().create_future()
         self._commands[command.id] = future
         self._inbox.put(command)
@@ -274,7 +274,7 @@ class Runtime:
         """Nobody will answer any more: do it here for those who still wait."""
         self._dispatch([Failed(request_id, "engine_stopped", Usage()) for request_id in self._tickets])
         for command_id in self._commands:
-            self._refuse(command_id, Draining("the server is stopping", retry_after_s=1))
+            self._refuse(command_id, Draining("the server is stopping"))
         self._is_open = False
         self._closed.set()
 

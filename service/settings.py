@@ -27,6 +27,7 @@ VARIANT = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
 TOKEN = re.compile(r"[!-~]+")
 ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?")
 """As browsers write one: in lower case, without a path."""
+HOST = re.compile(r"\*|(\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 class SettingsError(Exception):
@@ -43,16 +44,13 @@ def _separate(value: Any) -> Any:
     return value.split() if isinstance(value, str) else value
 
 
-def _check_origin(value: str) -> str:
-    if not ORIGIN.fullmatch(value):
-        raise ValueError("no origin")
-    return value
+def _written_as(form: re.Pattern[str]) -> AfterValidator:
+    def check(value: str) -> str:
+        if not form.fullmatch(value):
+            raise ValueError("it has another form")
+        return value
 
-
-def _check_variant(value: str) -> str:
-    if not VARIANT.fullmatch(value):
-        raise ValueError("not NAME=PATH")
-    return value
+    return AfterValidator(check)
 
 
 def _check_names(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -61,16 +59,18 @@ def _check_names(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], BeforeValidator(_separate)]
-"""In the environment they are separated by spaces, and so are variants."""
+Origins = Annotated[tuple[Annotated[str, _written_as(ORIGIN)], ...], BeforeValidator(_separate)]
+"""In the environment they are separated by spaces, and so are hosts and variants."""
+Hosts = Annotated[tuple[Annotated[str, _written_as(HOST)], ...], BeforeValidator(_separate)]
 Variants = Annotated[
-    tuple[Annotated[str, AfterValidator(_check_variant)], ...],
+    tuple[Annotated[str, _written_as(VARIANT)], ...],
     BeforeValidator(_separate),
     AfterValidator(_check_names),
 ]
 REPEATED: Mapping[str, tuple[str, str]] = {
     "variant": ("NAME=PATH", "NAME=PATH, each NAME once and of 1 to 64 letters, digits, '.', '_' and '-'"),
     "cors_origin": ("ORIGIN", "* or like https://example.org"),
+    "allowed_host": ("NAME", "a name or an address as in a URL, without a port; *.NAME: those below it; *: every one"),
 }
 """Of options that may be given several times: what stands for a value, and what it may be."""
 
@@ -159,6 +159,12 @@ class Settings(BaseModel):
     )
     cors_origin: Origins = Field(
         default=(), description="Origin whose pages may call from a browser; may be given several times. *: every one."
+    )
+    allowed_host: Hosts = Field(
+        default=(),
+        description="Name by which the server may be called, beside localhost and --host; may be given several times. "
+        "*.NAME: those below it; *: every one. Without it any name will do, but where no keys are asked for and only "
+        "this machine is served.",
     )
     max_body_bytes: int = Field(default=2 << 20, ge=1024, description="Largest request body.")
     drain_s: float = Field(default=30.0, ge=0, description="Seconds that running requests get to finish after SIGTERM.")

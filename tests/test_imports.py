@@ -87,7 +87,7 @@ ENGINE_ROOM = [
     "tally",
     "ticket",
 ]
-MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors", "logs")}
+MAY_BE_KNOWN_TO_IT = {f"service.{name}" for name in (*ENGINE_ROOM, "errors", "logs", "retrying")}
 """Data flows one way: what is on its way into the engine, and nothing of the door that sends it."""
 
 NATIVE_PATH = [

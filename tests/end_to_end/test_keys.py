@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
@@ -14,10 +15,13 @@ from service.constraints import ConstraintCache
 from service.keys import KeysError
 from service.settings import Settings
 from service.startup import build_service
+from tests.hostile.wire import connected, post, talk
 from tests.live import Live, live_server
 from tests.tiny_model import write_tiny_gguf
 
 ALICE, BOB = "alice-key", "bob-key"
+BOUND_BYTES = 1 << 20
+"""What may arrive at once."""
 PROMPT = list(range(3, 60))
 
 
@@ -28,8 +32,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     keys = folder / "keys"
     keys.write_text(f"# ours\n{ALICE}\n\n{BOB}\n", encoding="utf-8")
     settings = {"model": model, "kv_cache_bytes": 1 << 20, "keys_file": keys, "key_tokens_per_minute": 600}
-    with live_server(Settings.load({}, {name: str(value) for name, value in settings.items()})) as running:
-        yield running
+    settings |= {"max_body_bytes": BOUND_BYTES // 16}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.arriving.MAX_BYTES", BOUND_BYTES)
+        with live_server(Settings.load({}, {name: str(value) for name, value in settings.items()})) as running:
+            yield running
 
 
 def test_keys_keep_apart_what_they_send(live: Live) -> None:
@@ -58,6 +65,21 @@ def test_what_one_key_had_compiled_is_compiled_anew_for_another(route: str, live
     cache = cast(ConstraintCache, live.service.main.model.constraints)
     ids = {hashlib.sha256(key.encode()).hexdigest()[:12] for key in (ALICE, BOB)}
     assert ids == {key_id for spec, _, key_id in cache._entries if spec.source == f"{route}a+"}
+
+
+def test_half_sent_bodies_of_one_key_shut_out_no_other(live: Live) -> None:
+    """As many as fill what one may begin, of a size just below the largest."""
+    size = live.service.settings.max_body_bytes
+    beginning = post("/generate", b" " * (size - 1), authorization=f"Bearer {ALICE}", content_length=str(size))
+    with ExitStack() as open_ones:
+        for _ in range(BOUND_BYTES // size):
+            open_ones.enter_context(connected(live.url)).sendall(beginning)
+        refused = talk(live.url, beginning)
+        with TaneClient(live.url, api_key=BOB) as bob:
+            answer = bob.generate(prompt_tokens=PROMPT, max_new_tokens=4)
+
+    assert (503, "overloaded") == (refused.status, refused.code)
+    assert 4 == answer.usage.generated_tokens
 
 
 def test_without_a_key_nothing_is_generated(live: Live) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tests.hostile.canary import Song, singing
-from tests.hostile.inputs import Hostile, every_input
+from tests.hostile.inputs import Hostile, keyless_inputs
 from tests.hostile.keyed import keyed_inputs
 from tests.hostile.wire import WireAnswer, talk
 
@@ -32,7 +32,7 @@ class Report:
 def assault(url: str, key: str | None = None) -> Report:
     """Send all of it to the server at this address, which asks for this key or for none."""
     answers: dict[str, tuple[Hostile, WireAnswer]] = {}
-    inputs = every_input() if key is None else keyed_inputs(key)
+    inputs = keyless_inputs() if key is None else keyed_inputs(key)
     with singing(url, key) as song:
         for hostile in inputs:
             assert hostile.name not in answers, "names are unique"

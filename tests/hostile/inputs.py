@@ -16,7 +16,7 @@ CONTEXT = 8192
 MIB = 1 << 20
 NATIVE, COMPLETIONS, CHAT = "/generate", "/v1/completions", "/v1/chat/completions"
 OK = {"prompt": "a", "max_new_tokens": 1}
-SMUGGLED = b"GET /livez HTTP/1.1\r\nhost: tane\r\n\r\n"
+SMUGGLED = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _is_strict_json(body: bytes) -> bool:
 def wire_inputs() -> Iterator[Hostile]:
     """Bytes that are no HTTP, or more than one."""
     body = json.dumps(OK).encode()
-    head = b"POST /generate HTTP/1.1\r\nhost: tane\r\ncontent-type: application/json\r\n"
+    head = b"POST /generate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     yield Hostile("garbage", b"GARBAGE\r\n\r\n", (400,), "invalid_http", ends=True)
     yield Hostile(
         "two_framings",
@@ -101,13 +101,20 @@ def wire_inputs() -> Iterator[Hostile]:
         "bad_chunk_size", head + b"transfer-encoding: chunked\r\n\r\nzz\r\n", (400,), "invalid_http", ends=True
     )
     yield Hostile("no_host", b"GET /livez HTTP/1.1\r\n\r\n", (400,), "invalid_http", ends=True)
-    yield Hostile("one_long_header", b"GET /livez HTTP/1.1\r\nhost: t\r\nx: " + b"a" * MIB, (400, None), ends=True)
     yield Hostile(
-        "many_headers", b"GET /livez HTTP/1.1\r\nhost: t\r\n" + b"x: y\r\n" * 10_000 + b"\r\n", (400, None), ends=True
+        "one_long_header", b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * MIB, (400, None), ends=True
+    )
+    yield Hostile(
+        "many_headers",
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + b"x: y\r\n" * 10_000 + b"\r\n",
+        (400, None),
+        ends=True,
     )
     yield Hostile("long_target", request("GET", "/" + "a" * 100 * 1024), (400, None), ends=True)
-    yield Hostile("folded_header", b"GET /livez HTTP/1.1\r\nhost: t\r\nx: a\r\n\x00b\r\n\r\n", (400,), ends=True)
-    yield Hostile("newline_in_target", b"GET /li\nvez HTTP/1.1\r\nhost: t\r\n\r\n", (400,), ends=True)
+    yield Hostile(
+        "folded_header", b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx: a\r\n\x00b\r\n\r\n", (400,), ends=True
+    )
+    yield Hostile("newline_in_target", b"GET /li\nvez HTTP/1.1\r\nhost: localhost\r\n\r\n", (400,), ends=True)
     yield Hostile("declared_too_large", post(NATIVE, b"{}", content_length=str(1 << 40)), (413,), "body_too_large")
     yield Hostile("too_large_in_chunks", chunked(NATIVE, b" " * 3 * MIB, 65536), (413, None))
     yield Hostile("one_byte_chunks", chunked(NATIVE, b" " * 20_000, 1), (400,), "invalid_json")
@@ -134,7 +141,7 @@ def route_inputs() -> Iterator[Hostile]:
     for path in paths:
         yield Hostile(f"path_{path}", request("GET", path), (404,))
     yield Hostile("asterisk", request("OPTIONS", "*"), (404, 405))
-    yield Hostile("connect", request("CONNECT", "tane:80"), (400, 404, 405))
+    yield Hostile("connect", request("CONNECT", "localhost:80"), (400, 404, 405))
     upgrade: Any = {
         "connection": "upgrade",
         "sec_websocket_key": "AAAAAAAAAAAAAAAAAAAAAA==",
@@ -279,6 +286,32 @@ def prompt_inputs() -> Iterator[Hostile]:
         post(CHAT, {"messages": [{"role": "user", "content": control}], "max_tokens": 1}),
         (200,),
     )
+
+
+def host_inputs() -> Iterator[Hostile]:
+    """What a browser sends whose page had its own name point here: a server without keys answers none of it."""
+    for name in (
+        "evil.example:8000",
+        "evil.localhost.example",
+        "127.0.0.1.evil.example",
+        "0.0.0.0",
+        "[::2]",
+        "a@localhost",
+    ):
+        yield Hostile(f"host_{name}", request("GET", "/sessions", host=name), (421,), "host_refused")
+    evil = "evil.example"
+    yield Hostile("host_page", request("GET", "/", host=evil), (421,), "host_refused")
+    yield Hostile("host_prompt", post(NATIVE, OK, host=evil, origin=f"http://{evil}"), (421,), "host_refused")
+    yield Hostile("host_health", request("GET", "/livez", host=evil), (200,))
+    two = request("GET", "/sessions").replace(b"\r\nhost:", b"\r\nhost: evil.example\r\nhost:")
+    yield Hostile("host_twice", two, (400,), "invalid_http", ends=True)
+    for name, host in (("none", ""), ("empty", "host:\r\n")):
+        yield Hostile(f"host_old_{name}", f"GET /livez HTTP/1.0\r\n{host}\r\n".encode(), (200,), ends=True)
+
+
+def keyless_inputs() -> list[Hostile]:
+    """All of them and what is harmless where keys are asked for."""
+    return [*every_input(), *host_inputs()]
 
 
 def every_input() -> list[Hostile]:

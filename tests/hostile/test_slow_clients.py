@@ -17,7 +17,7 @@ from tests.tiny_model import TinyShape, write_tiny_gguf
 
 HEAD_S, BODY_S, LEFTOVER_S = 0.3, 0.4, 0.3
 CLIENTS = 40
-HEAD = b"POST /generate HTTP/1.1\r\nhost: tane\r\n"
+HEAD = b"POST /generate HTTP/1.1\r\nhost: localhost\r\n"
 BODY = request("POST", "/generate", b'{"prom', content_type="application/json", content_length="1000")
 LEFTOVER = request("GET", "/livez", b"x", content_length="1000")
 

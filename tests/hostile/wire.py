@@ -84,9 +84,9 @@ def _rest(connection: socket.socket, patience_s: float) -> tuple[bool, bytes]:
     return True, more
 
 
-def request(method: str, target: str, body: bytes = b"", **headers: str) -> bytes:
+def request(method: str, target: str, body: bytes = b"", *, host: str = "localhost", **headers: str) -> bytes:
     """The bytes of a request; names of headers are written with underscores."""
-    lines = [f"{method} {target} HTTP/1.1", "host: tane"]
+    lines = [f"{method} {target} HTTP/1.1", f"host: {host}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 

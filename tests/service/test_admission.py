@@ -3,10 +3,11 @@
 import pytest
 
 from model.kv_cache import PAGE_SIZE
-from service.admission import LONGEST_RETRY_S, Ledger
+from service.admission import LONGEST_EXPECTED_S, Ledger
 from service.errors import InvalidField, Overloaded, RateLimited, SessionBusy
 from service.key_limits import KeyLedger, KeyLimits
 from service.request import Usage
+from service.retrying import SPREAD, SPREAD_S
 from tests.engine_fakes import HandClock, make_request
 
 
@@ -53,7 +54,20 @@ def test_a_full_queue_refuses_with_a_time_to_return() -> None:
         ledger.admit(make_request(range(200), request_id="b"))
 
     assert refused.value.retry_after_s is not None
-    assert 1 <= refused.value.retry_after_s <= LONGEST_RETRY_S
+    assert 1 <= refused.value.retry_after_s <= SPREAD_S
+
+
+def test_the_time_to_return_is_that_until_there_is_room_at_the_rate_of_late_or_a_minute() -> None:
+    ledger = make_ledger()
+    ledger.admit(make_request([2], request_id="a"))
+    ledger.settle("a", Usage())
+    ledger.admit(make_request(range(100), request_id="b"))
+
+    with pytest.raises(Overloaded) as refused:
+        ledger.admit(make_request(range(400), request_id="c"))
+
+    assert refused.value.retry_after_s is not None
+    assert LONGEST_EXPECTED_S <= refused.value.retry_after_s <= LONGEST_EXPECTED_S * (1 + SPREAD)
 
 
 def test_an_ended_request_makes_room() -> None:
@@ -138,7 +152,7 @@ def test_a_key_holds_no_more_than_its_share_of_the_cache() -> None:
         ledger.admit(make_request([2], request_id="c", key_id="a"))
 
     assert ("cache_share_exceeded", {"max_cache_positions": 160}) == (refused.value.code, refused.value.allowed)
-    assert 1 <= (refused.value.retry_after_s or 0) <= LONGEST_RETRY_S
+    assert 1 <= (refused.value.retry_after_s or 0) <= SPREAD_S
     ledger.settle("a", Usage())
     ledger.admit(make_request([2], request_id="d", key_id="a"))
 

@@ -169,7 +169,7 @@ def test_records_are_replayed_asynchronously(runtime: FakeRuntime) -> None:
     app = create_app(make_service(runtime))
 
     async def replayed() -> bool:
-        async with AsyncTaneClient("http://test", transport=httpx.ASGITransport(app)) as client:
+        async with AsyncTaneClient("http://localhost", transport=httpx.ASGITransport(app)) as client:
             response = await client.generate(prompt="hi")
             return (await client.replay(record_of({"prompt": "hi"}, response.raw))).equal
 

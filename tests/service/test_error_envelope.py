@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import Draining, InvalidField, Overloaded, ServiceError, SessionBusy
+from service.errors import Draining, InvalidField, Overloaded, RateLimited, ServiceError, SessionBusy
 from service.openai_schemas import ChatRequest, CompletionRequest
 from service.request import GenerationRequest
 from service.schemas import Body, DetokenizeRequest, ForkRequest, GenerateRequest, TokenizeRequest
@@ -255,13 +255,13 @@ def test_a_refusal_has_its_own_status_before_any_stream(
     assert expected == (answer.status, answer.error["code"])
 
 
-@pytest.mark.parametrize(("seconds", "header"), [(7, "7"), (None, "1")])
-def test_overload_says_when_to_come_back(client: Client, seconds: int | None, header: str) -> None:
+@pytest.mark.parametrize("error", [Overloaded("full", retry_after_s=7), RateLimited("too much", retry_after_s=7)])
+def test_a_refusal_says_when_to_come_back(client: Client, error: ServiceError) -> None:
     runtime = client.service.main.runtime
     assert isinstance(runtime, FakeRuntime)
-    runtime.refusal = Overloaded("full", retry_after_s=seconds)
+    runtime.refusal = error
 
-    assert header == client.post("/generate", {"prompt": "a"}).headers["retry-after"]
+    assert "7" == client.post("/generate", {"prompt": "a"}).headers["retry-after"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def client() -> Client:
 def every_route() -> list[tuple[str, str]]:
     """Method and path of everything that the application answers, its own documentation too."""
     routes = [(method, path) for path, methods in guarded().app.state.methods.items() for method in methods]
-    framework = [("GET", path) for path in ("/openapi.json", "/docs", "/redoc", "/docs/oauth2-redirect")]
+    framework = [("GET", path) for path in ("/openapi.json", "/docs", "/redoc")]
     return [*routes, *framework]
 
 
@@ -45,6 +45,13 @@ def test_only_health_and_the_page_answer_without_a_key(client: Client, method: s
     expected = 200 if path in ("/livez", "/readyz", "/") else 401
 
     assert expected == client.request(method, path).status
+
+
+def test_nothing_is_served_that_loads_what_another_server_has() -> None:
+    """Viewers of the document, which the framework would offer, come from elsewhere."""
+    client = Client()
+
+    assert [200, 404, 404] == [client.get(path).status for path in ("/openapi.json", "/docs", "/redoc")]
 
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "PATCH", "TRACE", "BREW"])

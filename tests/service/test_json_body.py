@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.arriving import Arriving, most_bytes
+from service.arriving import SMALL_BYTES, Arriving, ArrivingBody, most_bytes
 from service.errors import BodyTooLarge, GenerationFailed, Overloaded, ServiceError
 from service.json_body import MAX_DEPTH, MAX_KEYS, parse, read_body
 
@@ -217,6 +217,47 @@ def test_bodies_that_arrive_together_are_bounded_in_bytes() -> None:
     assert refused.value.retry_after_s
 
 
+def begun(arriving: Arriving, key_id: str | None, size: int, times: int) -> list[ArrivingBody]:
+    """Bodies of a key that have so much of them arrive and wait for more, as many of so many as were let in."""
+    bodies = []
+    for _ in range(times):
+        body = ArrivingBody(arriving.shares, key_id)
+        with suppress(Overloaded):
+            body.add(size)
+            bodies.append(body)
+    return bodies
+
+
+@pytest.mark.parametrize("size", [1, SMALL_BYTES, 2 << 20])
+def test_whatever_one_key_has_begun_to_send_another_sends_the_largest_body(size: int) -> None:
+    arriving = Arriving(most_bytes(512 << 20, 2 << 20))
+    begun(arriving, "a", size, 2000)
+
+    assert [2 << 20] == [body.size for body in begun(arriving, "b", 2 << 20, 1)]
+
+
+def test_with_little_memory_too_another_key_sends_an_ordinary_body() -> None:
+    arriving = Arriving(most_bytes(1, 2 << 20))
+    begun(arriving, "a", SMALL_BYTES, 2000)
+
+    assert begun(arriving, "b", 1 << 20, 1)
+
+
+@pytest.mark.parametrize("key_id", [None, "a"])
+def test_a_body_of_the_largest_size_gets_in_alone(key_id: str | None) -> None:
+    arriving = Arriving(most_bytes(1, 2 << 20))
+
+    assert begun(arriving, key_id, 2 << 20, 1)
+
+
+@pytest.mark.parametrize("key_id", [None, "a"])
+def test_large_bodies_leave_room_for_small_ones_of_the_same_key_and_of_none(key_id: str | None) -> None:
+    arriving = Arriving(most_bytes(1, 2 << 20))
+    begun(arriving, key_id, SMALL_BYTES + 1, 2000)
+
+    assert 8 == len(begun(arriving, key_id, SMALL_BYTES, 8))
+
+
 async def two_at_once(piece: bytes, arriving: Arriving) -> None:
     """Two bodies of which each has this piece, and waits for more."""
 
@@ -244,9 +285,9 @@ def test_what_was_refused_or_read_holds_nothing_any_more() -> None:
 
 @pytest.mark.parametrize(
     ("memory", "body", "most"),
-    [(None, 2, 64 << 20), (8 << 30, 2, 64 << 20), (512 << 20, 2, 16 << 20), (32 << 20, 2 << 20, 2 << 20)],
+    [(None, 2, 64 << 20), (8 << 30, 2, 64 << 20), (512 << 20, 2, 16 << 20), (32 << 20, 2 << 20, 6 << 20)],
 )
-def test_what_may_arrive_at_once_is_little_of_the_memory_and_one_body_at_least(
+def test_what_may_arrive_at_once_is_little_of_the_memory_and_three_bodies_at_least(
     memory: int | None, body: int, most: int
 ) -> None:
     assert most == most_bytes(memory, body)

@@ -3,8 +3,9 @@
 import pytest
 
 from service.errors import RateLimited
-from service.key_limits import JITTER, KeyLedger, KeyLimits
+from service.key_limits import KeyLedger, KeyLimits
 from service.request import Usage
+from service.retrying import SPREAD
 from tests.engine_fakes import HandClock, make_request
 
 
@@ -77,7 +78,7 @@ def test_the_wait_for_a_free_place_is_learnt_from_requests_that_ended() -> None:
 
     waits = {keys.refused().retry_after_s or 0 for _ in range(100)}
 
-    assert 20 <= min(waits) < max(waits) <= 20 * JITTER[1] + 1
+    assert 20 <= min(waits) < max(waits) <= 20 * (1 + SPREAD) + 1
 
 
 def test_a_minutes_tokens_can_be_used_at_once_and_come_back_evenly() -> None:
@@ -99,7 +100,7 @@ def test_the_refusal_says_when_there_will_be_tokens() -> None:
 
     assert ("tokens_per_minute_exceeded", {"tokens_per_minute": 60}) == (refused.code, refused.allowed)
     assert refused.retry_after_s is not None
-    assert 30 <= refused.retry_after_s <= 30 * JITTER[1] + 1
+    assert 30 <= refused.retry_after_s <= 30 * (1 + SPREAD) + 1
     keys.clock.now += refused.retry_after_s
     assert keys.ask(tokens=30)
 

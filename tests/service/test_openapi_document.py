@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from service.errors import RateLimited, ServiceError
-from service.guard import OPEN_PATHS
+from service.guard import HEALTH_PATHS, OPEN_PATHS
 from service.keys import Keys
 from service.request import SessionProblem
 from service.settings import Settings
@@ -21,7 +21,7 @@ CHAT = b'{"model": "tiny", "messages": [{"role": "user", "content": "abc"}]}'
 
 
 def client_of(runtime: FakeRuntime | None = None) -> Client:
-    settings = Settings(max_body_bytes=1024)
+    settings = Settings(max_body_bytes=1024, allowed_host=("tane.example",))
     return Client(service=make_service(runtime, settings=settings, keys=Keys([b"alice"])))
 
 
@@ -61,6 +61,11 @@ def test_every_operation_but_the_open_ones_asks_for_a_key(document: dict[str, An
 def test_what_asks_for_a_key_says_how_it_is_refused(document: dict[str, Any]) -> None:
     for path, _, operation in operations(document):
         assert (path not in OPEN_PATHS) == ("401" in operation["responses"])
+
+
+def test_all_but_health_says_how_a_wrong_name_of_the_server_is_refused(document: dict[str, Any]) -> None:
+    for path, _, operation in operations(document):
+        assert (path not in HEALTH_PATHS) == ("421" in operation["responses"])
 
 
 def test_the_scheme_says_that_a_server_without_keys_ignores_it(document: dict[str, Any]) -> None:
@@ -109,6 +114,7 @@ CASES: dict[str, tuple[str, str, bytes, dict[str, str], FakeRuntime | None]] = {
     "409 fork": ("POST", "/sessions/a/fork", b'{"session_id": "b"}', JSON, with_problem("session_exists")),
     "413": ("POST", "/generate", b" " * 2000, JSON, None),
     "415": ("POST", "/generate", PROMPT, {"content-type": "text/plain"}, None),
+    "421": ("POST", "/generate", PROMPT, JSON | {"host": "evil.example"}, None),
     "422": ("POST", "/estimate", b'{"prompt": 3}', JSON, None),
     "422 query": ("GET", "/sessions?x=1", b"", {}, None),
     "429": ("POST", "/v1/chat/completions", CHAT, JSON, refusing(RateLimited("too much", retry_after_s=7))),

@@ -40,7 +40,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def service(model: Path) -> Service:
-    return build_service(Settings.load({}, {"model": str(model), "kv_cache_bytes": 4 << 20, "threads": 1}))
+    settings = {"model": str(model), "kv_cache_bytes": 4 << 20, "threads": 1, "insecure": True}
+    return build_service(Settings.load({}, settings))
 
 
 @asynccontextmanager

@@ -282,7 +282,7 @@ def endless(request: GenerationRequest) -> list[Any]:
 @pytest.mark.parametrize(("body", "script"), [(WHOLE, silent()), (STREAM, endless)], ids=["whole answer", "stream"])
 def test_a_closed_socket_cancels_once(body: bytes, script: Callable[[GenerationRequest], list[Delta]]) -> None:
     runtime = FakeRuntime(script)
-    head = b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with serving(Client(runtime).app) as base:
         address = urlsplit(base)
         with socket.create_connection((address.hostname, address.port)) as connection:
