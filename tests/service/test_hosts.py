@@ -115,7 +115,7 @@ def test_the_host_that_it_listens_on_is_a_name_of_it(monkeypatch: pytest.MonkeyP
         (None, {"insecure": True}),
         (None, {"allowed_host": ("*",)}),
     ],
-    ids=str,
+    ids=range(6),
 )
 def test_where_keys_are_asked_for_or_anyone_may_call_any_name_will_do(
     keys: Keys | None, settings: dict[str, Any]
