@@ -28,7 +28,7 @@ class TaneReplica:
         """`options` win over the environment of the machine that this replica came to."""
         settings = Settings.from_environment(options)
         configure_logging(settings.log_level, form_for(settings.log_format, sys.stderr), sys.stderr)
-        service = replace(build_service(settings), tracer=tracer_for(settings.collector()))
+        service = replace(build_service(settings), tracer=tracer_for(settings))
         self._replica = Replica(service, serve.get_replica_context().replica_id.unique_id)
 
     def __serve_build_asgi_app__(self) -> Replica:

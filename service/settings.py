@@ -20,9 +20,7 @@ from service.option import PREFIX, Option
 
 CLIENT_VARIABLES = frozenset({"TANE_API_KEY"})
 """With the prefix, but for the commands that call servers."""
-OTLP_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-OTLP_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-OTLP_PROTOCOL = "http/protobuf"
+OTLP_PREFIX = "OTEL_EXPORTER_OTLP_"
 VARIANT = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
 TOKEN = re.compile(r"[!-~]+")
 ORIGIN = re.compile(r"\*|https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?")
@@ -202,20 +200,10 @@ class Settings(BaseModel):
         """Where models of the Hugging Face hub are pulled from; no part of what is shown or compared as an option."""
         return self._hub
 
-    def collector(self) -> str | None:
-        """Where traces go: the option, else what other programs are told too.
-
-        Raises SettingsError for a protocol that is not ours.
-        """
-        told = self._opentelemetry
-        if self.otlp_endpoint or not told.get(OTLP_ENDPOINT):
-            return self.otlp_endpoint
-        for name in OTLP_PROTOCOLS:
-            if told.get(name, OTLP_PROTOCOL) not in ("", OTLP_PROTOCOL):
-                raise SettingsError(f"{name} must be {OTLP_PROTOCOL}", names=(name,))
-            if told.get(name):
-                break
-        return told[OTLP_ENDPOINT]
+    @property
+    def opentelemetry(self) -> Mapping[str, str]:
+        """Variables that other programs which export traces read too; no part of what is shown as an option."""
+        return self._opentelemetry
 
     @property
     def variants(self) -> dict[str, str]:
@@ -249,7 +237,7 @@ class Settings(BaseModel):
             problems = [cls._problem(name, name in given) for name in names]
             raise SettingsError(*problems, names=tuple(names)) from None
         settings._hub = _hub_access(environ)
-        settings._opentelemetry = {name: environ[name] for name in (OTLP_ENDPOINT, *OTLP_PROTOCOLS) if name in environ}
+        settings._opentelemetry = {name: value for name, value in environ.items() if name.startswith(OTLP_PREFIX)}
         return settings
 
     @classmethod

@@ -9,7 +9,11 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from service.request_log import RequestNote
+from service.settings import Settings
 
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+PROTOCOL = "http/protobuf"
 EXTRA = "opentelemetry is not installed; pip install 'tane[tracing]' brings it"
 
 
@@ -27,8 +31,9 @@ class Tracer(Protocol):
         """Send what is left."""
 
 
-def tracer_for(endpoint: str | None) -> Tracer | None:
-    """Whoever tells the collector at this address; None where none is named. Raises TracingError."""
+def tracer_for(settings: Settings) -> Tracer | None:
+    """Whoever tells the collector of these settings; None where none is named. Raises TracingError."""
+    endpoint = collector_of(settings)
     if endpoint is None:
         return None
     if not _is_address(endpoint):
@@ -38,6 +43,22 @@ def tracer_for(endpoint: str | None) -> Tracer | None:
     except ImportError:
         raise TracingError(f"--otlp-endpoint cannot be used: {EXTRA}") from None
     return SpanTracer(endpoint)
+
+
+def collector_of(settings: Settings) -> str | None:
+    """Where traces go: the option, else what other programs are told too.
+
+    Raises TracingError where that speaks a protocol that is not ours.
+    """
+    told = settings.opentelemetry
+    if settings.otlp_endpoint is not None or not told.get(ENDPOINT):
+        return settings.otlp_endpoint
+    for name in PROTOCOLS:
+        if told.get(name, "") not in ("", PROTOCOL):
+            raise TracingError(f"{name} must be {PROTOCOL}")
+        if told.get(name):
+            break
+    return told[ENDPOINT]
 
 
 def _is_address(endpoint: str) -> bool:

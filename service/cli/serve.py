@@ -71,7 +71,6 @@ def _loaded(settings: "Settings") -> "Service":
     """What is to be served. Raises Failure and Unusable."""
     from service.addresses import address_problem, exposure_problem
     from service.keys import KeysError
-    from service.settings import SettingsError
     from service.startup import build_service
     from service.traced import TracingError, tracer_for
 
@@ -80,10 +79,10 @@ def _loaded(settings: "Settings") -> "Service":
     if problem := address_problem(settings):
         raise Failure(problem)
     try:
-        tracer = tracer_for(settings.collector())
+        tracer = tracer_for(settings)
         with model_errors(), loading_bar("loading the model") as progress:
             service = build_service(settings, progress=progress)
-    except (KeysError, SettingsError, TracingError) as error:
+    except (KeysError, TracingError) as error:
         raise Unusable(str(error)) from error
     return service if tracer is None else replace(service, tracer=tracer)
 

@@ -13,8 +13,8 @@ import pytest
 from service.keys import Keys
 from service.logs import event_of
 from service.request import Finished, GenerationRequest
-from service.settings import Settings, SettingsError
-from service.traced import TracingError, tracer_for
+from service.settings import Settings
+from service.traced import TracingError, collector_of, tracer_for
 from service.tracing import SpanTracer
 from tests.fake_collector import Collector, Span, collecting
 from tests.fake_runtime import FakeRuntime, failing, make_service, plain, silent
@@ -331,7 +331,7 @@ def test_a_collector_that_is_back_is_told_of(caplog: pytest.LogCaptureFixture) -
 
 
 def test_it_is_off_unless_a_collector_is_named() -> None:
-    assert tracer_for(Settings.load({}, {}).collector()) is None
+    assert tracer_for(Settings.load({}, {})) is None
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_it_is_off_unless_a_collector_is_named() -> None:
 def test_the_collector_is_named_by_flag_or_variable_or_opentelemetrys_own(
     environ: dict[str, str], flags: dict[str, str], expected: str | None
 ) -> None:
-    assert expected == Settings.load(environ, flags).collector()
+    assert expected == collector_of(Settings.load(environ, flags))
 
 
 @pytest.mark.parametrize(
@@ -364,26 +364,26 @@ def test_another_protocol_than_ours_is_refused(names: dict[str, str], refused: s
     protocols = {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in names.items()}
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1", **protocols}
     if refused is None:
-        assert "http://a:1" == Settings.load(environ, {}).collector()
+        assert "http://a:1" == collector_of(Settings.load(environ, {}))
         return
 
     settings = Settings.load(environ, {})  # which commands do that trace nothing
-    with pytest.raises(SettingsError, match=f"{refused} must be http/protobuf"):
-        settings.collector()
+    with pytest.raises(TracingError, match=f"{refused} must be http/protobuf"):
+        collector_of(settings)
 
 
 def test_a_protocol_without_a_collector_says_nothing() -> None:
-    assert Settings.load({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, {}).collector() is None
+    assert collector_of(Settings.load({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, {})) is None
 
 
 @pytest.mark.parametrize("endpoint", ["collector:4317", "ftp://a", "http://", "http://a:b", "http://[a"])
 def test_what_is_no_address_is_refused(endpoint: str) -> None:
     with pytest.raises(TracingError, match="must be an address like"):
-        tracer_for(endpoint)
+        tracer_for(Settings.load({}, {"otlp_endpoint": endpoint}))
 
 
 def test_without_the_extra_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "service.tracing", None)
 
     with pytest.raises(TracingError, match=r"pip install 'tane\[tracing\]'"):
-        tracer_for("http://127.0.0.1:4318")
+        tracer_for(Settings.load({}, {"otlp_endpoint": "http://127.0.0.1:4318"}))
