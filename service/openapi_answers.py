@@ -171,5 +171,6 @@ def answering(schema: Schema, *, status: int = 200, streams: bool = False) -> di
     """What OpenAPI says of an answer that has this form, and may also come as events."""
     content: dict[str, Any] = {"application/json": {"schema": schema}}
     if streams:
-        content[EVENTS] = {"schema": {"type": "string", "description": "Events, and `data: [DONE]` at their end."}}
+        # No type: OpenAPI 3.1 cannot describe an event, and tools hold the schema against each of them or against all.
+        content[EVENTS] = {"schema": {"description": "Events, and `data: [DONE]` at their end."}}
     return {"responses": {str(status): {"content": content}}}

@@ -85,6 +85,16 @@ def test_nothing_is_declared_that_the_framework_would_have_answered(document: di
     assert ["Error"] == list(document["components"]["schemas"])
 
 
+@pytest.mark.parametrize("streamed", ["data: {}\n\ndata: [DONE]\n\n", {"event": "message", "data": "{}"}], ids=range(2))
+@pytest.mark.parametrize("path", ["/generate", "/v1/completions", "/v1/chat/completions"])
+def test_a_stream_conforms_whether_it_is_taken_whole_or_by_its_events(
+    path: str, streamed: Any, document: dict[str, Any]
+) -> None:
+    answer = operation_of(document, "post", path)["responses"]["200"]
+
+    jsonschema.validate(streamed, answer["content"]["text/event-stream"]["schema"])
+
+
 def refusing(error: ServiceError) -> FakeRuntime:
     runtime = FakeRuntime()
     runtime.refusal = error
