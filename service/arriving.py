@@ -14,14 +14,14 @@ from service.shares import Shares
 MAX_BYTES = 64 << 20
 SHARE = 1 / 32
 """Of the memory that the process may hold: less than it has left when it begins to refuse."""
-LARGEST_BODIES = 3
-"""How many of them there is room for at least: one is half of what is left for large ones beside nothing."""
+LARGEST_BODIES = 6
+"""How many of them there is room for at least: whatever one key does, there is room for one of another."""
 SMALL_BYTES = 64 << 10
 """Larger bodies leave a quarter of what their key may hold to those that are not."""
 
 
 def most_bytes(memory_limit: int | None, body_bytes: int) -> int:
-    """What may be held at once, in so much memory: so much that any key may send a body of the largest size."""
+    """What may be held at once, in so much memory."""
     bound = MAX_BYTES if memory_limit is None else min(MAX_BYTES, int(memory_limit * SHARE))
     return max(bound, LARGEST_BODIES * body_bytes)
 
@@ -57,6 +57,6 @@ class ArrivingBody:
             most = most * 3 // 4
         held = self._shares.of(self._key_id)
         if held + size > most:
-            raise Overloaded(f"{held} bytes of this caller's requests are arriving, as many as may")
+            raise Overloaded("as many bytes of requests are arriving as may")
         self._shares.add(self._key_id, size)
         self.size += size

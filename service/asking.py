@@ -88,7 +88,15 @@ def encode(value: Any, service: Service) -> list[int]:
 def decode(value: Any, service: Service) -> dict[str, Any]:
     """The text of token ids, and what each is where that is wanted, from a body of `/detokenize`."""
     body = read(DetokenizeRequest, value)
-    tokenizer = service.named(body.model).model.tokenizer
+    served = service.named(body.model)
+    tokenizer, most = served.model.tokenizer, served.engine_info.context_length
     check_token_ids("token_ids", body.token_ids, tokenizer.vocabulary_size)
+    if body.tokens and len(body.token_ids) > most:
+        raise InvalidField(
+            f"token_ids has {len(body.token_ids)} ids; with tokens it may have as many as the context holds, {most}",
+            code="too_many",
+            param="token_ids",
+            allowed={"max_items": most},
+        )
     named = {"tokens": [named_token(tokenizer, token_id) for token_id in body.token_ids]} if body.tokens else {}
     return {"text": tokenizer.decode(body.token_ids), **named}

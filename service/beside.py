@@ -70,7 +70,7 @@ class Readers:
     async def run(self, read: Callable[[bytes], Read], raw: bytes, key_id: str | None) -> Read:
         held = ((self._bodies, 1), (self._bytes, len(raw)))
         if any(shares.of(key_id) + amount > shares.most_of(key_id) for shares, amount in held):
-            raise Overloaded(f"{self._bodies.of(key_id)} requests of this caller wait to be read, as many as may")
+            raise Overloaded("as many requests wait to be read as may")
         for shares, amount in held:
             shares.add(key_id, amount)
         try:

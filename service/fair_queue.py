@@ -2,8 +2,8 @@
 
 Knows keys and what requests may come to use; knows nothing of pages, sessions or times.
 Always: requests of one key are taken in the order they came, also when they are put back; of those at the head of each
-key's line that one is taken whose key was given least; what a request ends without counts as not given; a key that
-asked for nothing saves nothing up.
+key's line that one is taken whose key was given least; new tokens that a request ends without count as not given; a key
+that asked for nothing saves nothing up.
 """
 
 from collections import deque

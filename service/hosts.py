@@ -23,8 +23,8 @@ class Hosts:
     """The names that are accepted, on any port."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
-        """`*.` before a name stands for all names below it, `*` for all names."""
-        self._allowed = tuple(dict.fromkeys((*LOCAL, *(name.lower() for name in allowed))))
+        """`*.` before a name stands for all names below it."""
+        self._allowed = tuple(dict.fromkeys((*LOCAL, *(name.lower().removesuffix(".") for name in allowed))))
 
     def check(self, given: Iterable[bytes]) -> None:
         """Raises HostRefused for values of the header `Host` of which one is not accepted."""
@@ -44,7 +44,7 @@ class Hosts:
 
 
 def main_hosts(settings: Settings, *, has_keys: bool) -> Hosts | None:
-    """Of the main port; None: all, since callers need keys, or anyone may call."""
+    """Of the main port; None: all, since callers need keys, or anyone may call, or that was said."""
     return _hosts(settings) if settings.allowed_host or (not has_keys and _is_private(settings)) else None
 
 
@@ -58,7 +58,9 @@ def _is_private(settings: Settings) -> bool:
     return not settings.insecure and is_of_this_machine(settings)
 
 
-def _hosts(settings: Settings) -> Hosts:
+def _hosts(settings: Settings) -> Hosts | None:
+    if ANY in settings.allowed_host:
+        return None
     own = f"[{settings.host}]" if ":" in settings.host else settings.host
     return Hosts((own, *settings.allowed_host))
 
@@ -66,7 +68,7 @@ def _hosts(settings: Settings) -> Hosts:
 def _fits(name: str, allowed: str) -> bool:
     if allowed.startswith("*."):
         return name.endswith(allowed[1:])
-    return allowed in (ANY, name)
+    return allowed == name
 
 
 def _is_loopback(name: str) -> bool:

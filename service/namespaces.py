@@ -2,8 +2,8 @@
 
 Knows ids of keys and pages; knows nothing of requests, text, tensors or HTTP.
 Always: no tokens are compared and no session is named across keys; a key that needs a page gives up its own least
-recently used one before one of another key goes. No step pays for keys that came before: all of them are looked at once
-a second, and what holds nothing is forgotten.
+recently used one before one of another key goes. No step pays for keys that came before, but for one that evicts pages
+of others: all of them are looked at once a second, and what holds nothing is forgotten.
 """
 
 from collections import Counter

@@ -74,7 +74,7 @@ def judge(recorded: Answer, found: Answer, *, contradictory: bool = False) -> Ve
         other.append("other_parameters")
     if "best_effort" in (maker_of(recorded).level, maker_of(found).level):
         other.append("best_effort")
-    if is_cut_search(recorded) and difference.field != "beams":
+    if is_cut_search(recorded) and difference.field not in ("beams", "prompt_logprobs"):
         other.append("cut_by_deadline")
     return Verdict(False, difference, tuple(other) or ("unexplained",), notes_on(recorded))
 

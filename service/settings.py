@@ -164,7 +164,7 @@ class Settings(BaseModel):
         "*.NAME: those below it; *: every one. Without it any name will do, but where no keys are asked for and only "
         "this machine is served.",
     )
-    max_body_bytes: int = Field(default=2 << 20, ge=1024, description="Largest request body.")
+    max_body_bytes: int = Field(default=2 << 20, ge=1024, le=16 << 20, description="Largest request body.")
     drain_s: float = Field(default=30.0, ge=0, description="Seconds that running requests get to finish after SIGTERM.")
     lame_duck_s: float = Field(
         default=0.0, ge=0, description="Seconds after SIGTERM that the server says it is not ready, even if none run."

@@ -20,7 +20,7 @@ class Shares:
     def most_of(self, key_id: str | None) -> int:
         """What the key may hold now."""
         left = self._most - self._total + self.of(key_id)
-        return left if key_id is None else left // 2
+        return left if key_id is None else (left + 1) // 2
 
     def add(self, key_id: str | None, amount: int) -> None:
         """Have the key hold so much more or, below 0, less. Whether it may is for the caller to ask."""

@@ -23,6 +23,7 @@ from tests.browser.driving import (
     write,
 )
 from tests.live import Live
+from tests.slow_steps import slow_steps
 
 pytestmark = pytest.mark.slow
 STOPS_AT = """(count) => new MutationObserver(() => {
@@ -67,8 +68,9 @@ def stopped(browser: Browser, live: Live) -> Iterator[Page]:
     with visiting(browser, live.url) as visit:
         page = visit.open()
         page.evaluate(STOPS_AT, 20)
-        page.goto(link_of(page, REQUEST | {"seed": SEED, "max_new_tokens": LONG, "resume": {"token_ids": given}}))
-        expect(page.locator("#status")).to_contain_text("Stopped after")
+        with slow_steps(0.005):
+            page.goto(link_of(page, REQUEST | {"seed": SEED, "max_new_tokens": LONG, "resume": {"token_ids": given}}))
+            expect(page.locator("#status")).to_contain_text("Stopped after")
         yield page
 
 
@@ -137,9 +139,10 @@ def test_an_older_text_is_gone_back_to_while_another_is_written(visit: Visit) ->
         }).observe(document.getElementById("text-0"), { childList: true })"""
     )
 
-    another(page).click()
+    with slow_steps(0.005):
+        another(page).click()
+        expect(page.locator("#texts")).not_to_have_attribute("aria-busy", "true")
 
-    expect(page.locator("#texts")).not_to_have_attribute("aria-busy", "true")
     expect(page.locator(".branch").first).to_have_attribute("aria-pressed", "true")
     page.evaluate("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
     assert before == shown_texts(page)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import MutableMapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -285,9 +285,21 @@ def test_what_was_refused_or_read_holds_nothing_any_more() -> None:
 
 @pytest.mark.parametrize(
     ("memory", "body", "most"),
-    [(None, 2, 64 << 20), (8 << 30, 2, 64 << 20), (512 << 20, 2, 16 << 20), (32 << 20, 2 << 20, 6 << 20)],
+    [(None, 2, 64 << 20), (8 << 30, 2, 64 << 20), (512 << 20, 2, 16 << 20), (32 << 20, 2 << 20, 12 << 20)],
 )
-def test_what_may_arrive_at_once_is_little_of_the_memory_and_three_bodies_at_least(
+def test_what_may_arrive_at_once_is_little_of_the_memory_and_six_bodies_at_least(
     memory: int | None, body: int, most: int
 ) -> None:
     assert most == most_bytes(memory, body)
+
+
+@pytest.mark.parametrize("size", [SMALL_BYTES, SMALL_BYTES + 1, 2 << 20])
+def test_whatever_one_key_begins_to_send_there_is_room_for_the_largest_body_of_another(size: int) -> None:
+    largest = 2 << 20
+    arriving = Arriving(most_bytes(32 << 20, largest))
+    with ExitStack() as stack:
+        for _ in range(1000):
+            with suppress(Overloaded):
+                stack.enter_context(arriving.one("a")).add(size)
+
+        stack.enter_context(arriving.one("b")).add(largest)

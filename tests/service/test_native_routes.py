@@ -10,7 +10,7 @@ from service.context import ServedDraft
 from service.request import DeleteSession, DescribeSession, ForkSession
 from service.schemas import GenerateRequest, schema
 from service.settings import Settings
-from tests.fake_runtime import ENGINE_INFO, MODEL, TOKENIZER, FakeRuntime, make_service
+from tests.fake_runtime import CONTEXT_LENGTH, ENGINE_INFO, MODEL, TOKENIZER, FakeRuntime, make_service
 from tests.service.door import JSON, Client
 
 KNOWN = {"id": "known", "tokens": 5, "bytes": 320, "idle_s": 1.5, "busy": False, "parent": None}
@@ -151,6 +151,15 @@ def test_detokenize_tells_what_each_token_adds_to_an_answer(client: Client) -> N
     assert ids == [token["token_id"] for token in tokens]
     assert ["<|end|>", []] == [tokens[0]["text"], tokens[0]["bytes"]]
     assert list("é".encode()) == [byte for token in tokens[1:] for byte in token["bytes"]]
+
+
+def test_tokens_are_named_for_no_more_ids_than_the_context_holds(client: Client) -> None:
+    """Each takes a hundred times the room of its id."""
+
+    def status(count: int, tokens: bool) -> int | None:
+        return client.post("/detokenize", {"token_ids": [5] * count, "tokens": tokens}).status
+
+    assert [200, 422, 200] == [status(CONTEXT_LENGTH, True), status(CONTEXT_LENGTH + 1, True), status(99, False)]
 
 
 def test_tokenize_and_detokenize_are_inverse(client: Client) -> None:

@@ -75,6 +75,13 @@ def test_a_step_before_the_cut_is_compared() -> None:
     assert ("unexplained",) == judge(recorded, found_later()).reasons
 
 
+def test_the_cut_explains_no_other_log_probability_of_the_prompt() -> None:
+    recorded = searched() | {"stopped": "deadline"}
+    recorded = changed(lambda a: a["prompt_logprobs"][1].update(logprob=-9.0), recorded)
+
+    assert ("unexplained",) == judge(recorded, found_later()).reasons
+
+
 def test_the_cut_explains_other_texts_where_no_steps_were_recorded() -> None:
     recorded = changed(lambda a: a.pop("beams"), searched() | {"stopped": "deadline"})
 
