@@ -91,8 +91,9 @@ class Scheduler:
 
     def expire(self, now: float) -> None:
         """Apply deadlines, and forget sessions past their time to live."""
-        self._namespaces.expire(now, (each.namespace for each in self._all()))
-        late = [each for each in self._all() if each.deadline is not None and now >= each.deadline]
+        everyone = self._all()
+        self._namespaces.expire(now, (each.namespace for each in everyone))
+        late = [each for each in everyone if each.deadline is not None and now >= each.deadline]
         self._fail_all([each for each in late if not each.has_begun], "deadline_exceeded", now)
         for active in late:
             if not active.has_begun:
