@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import httpx
 from playwright.sync_api import Locator, Page, expect
+
+from tests.live import Live
 
 PROMPT = "The seed decides"
 SEED = "9223372036854775807"
@@ -27,6 +30,16 @@ def finished(page: Page) -> None:
     expect(page.locator("#take")).to_be_visible()
 
 
+def stop_after(page: Page, count: int) -> None:
+    """Press stop once more tokens than these are there, with a hand that is quicker than a small model."""
+    page.evaluate(
+        """(count) => new MutationObserver(() => {
+          if (document.querySelectorAll("#text-0 > span").length > count) document.getElementById("stop").click();
+        }).observe(document.getElementById("texts"), { childList: true, subtree: true })""",
+        count,
+    )
+
+
 def tokens(page: Page) -> Locator:
     return page.locator("#text-0 > span")
 
@@ -42,16 +55,14 @@ def open_token(page: Page, index: int, text: int = 0) -> None:
     page.locator(".matrix").wait_for()
 
 
-def copied_link(page: Page) -> str:
-    """The link from the clipboard, once what was copied is there."""
-    page.click("[data-copy=link]")
-    link = page.locator("#snippet").text_content() or ""
-    page.evaluate(
-        "async (link) => { while (await navigator.clipboard.readText() !== link)"
-        " await new Promise(requestAnimationFrame) }",
-        link,
-    )
-    return link
+def copied(page: Page, kind: str) -> str:
+    """What the clipboard holds once the page says that this was copied."""
+    button = page.locator(f"[data-copy={kind}]")
+    expect(button).not_to_have_text("Copied")
+    button.click()
+    expect(button).to_have_text("Copied")
+    text: str = page.evaluate("navigator.clipboard.readText()")
+    return text
 
 
 def shown_texts(page: Page) -> list[str]:
@@ -77,3 +88,9 @@ def request_of(page: Page, link: str) -> dict[str, Any]:
         "(hash) => import('/ui/js/link.js').then((link) => link.readLink(hash).request)", hash_
     )
     return held | {"seed": int(held["seed"])}
+
+
+def answer_of(live: Live, request: dict[str, Any]) -> dict[str, Any]:
+    """What the server answers to a request, without the page."""
+    answer: dict[str, Any] = httpx.post(f"{live.url}/generate", json=request, timeout=30).json()
+    return answer

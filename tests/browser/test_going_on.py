@@ -14,11 +14,14 @@ from tests.browser.driving import (
     REQUEST,
     SEED,
     another,
+    answer_of,
+    copied,
     finished,
     link_of,
     open_token,
     request_of,
     shown_texts,
+    stop_after,
     tokens,
     write,
 )
@@ -26,28 +29,12 @@ from tests.live import Live
 from tests.slow_steps import slow_steps
 
 pytestmark = pytest.mark.slow
-STOPS_AT = """(count) => new MutationObserver(() => {
-  if (document.querySelectorAll("#text-0 > span").length > count) document.getElementById("stop").click();
-}).observe(document.getElementById("texts"), { childList: true, subtree: true })"""
 LONG = 3000
-
-
-def answer_of(live: Live, request: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = httpx.post(f"{live.url}/generate", json=request, timeout=30).json()
-    return answer
 
 
 def ids_of(live: Live, text: str) -> list[int]:
     ids: list[int] = httpx.post(f"{live.url}/tokenize", json={"text": text}).json()["token_ids"]
     return ids
-
-
-def copied(page: Page, kind: str) -> str:
-    expect(page.locator(f"[data-copy={kind}]")).not_to_have_text("Copied")
-    page.click(f"[data-copy={kind}]")
-    expect(page.locator(f"[data-copy={kind}]")).to_have_text("Copied")
-    text: str = page.evaluate("navigator.clipboard.readText()")
-    return text
 
 
 def follow(page: Page, link: str) -> None:
@@ -67,7 +54,7 @@ def stopped(browser: Browser, live: Live) -> Iterator[Page]:
     given = answer_of(live, REQUEST | {"max_new_tokens": 12})["token_ids"]
     with visiting(browser, live.url) as visit:
         page = visit.open()
-        page.evaluate(STOPS_AT, 20)
+        stop_after(page, 20)
         with slow_steps(0.005):
             page.goto(link_of(page, REQUEST | {"seed": SEED, "max_new_tokens": LONG, "resume": {"token_ids": given}}))
             expect(page.locator("#status")).to_contain_text("Stopped after")

@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-from typing import Any
 
 import httpx
 import pytest
@@ -14,10 +13,12 @@ from tests.browser.driving import (
     PROMPT,
     REQUEST,
     SEED,
-    copied_link,
+    answer_of,
+    copied,
     finished,
     open_token,
     shown_texts,
+    stop_after,
     tokens,
     write,
 )
@@ -25,19 +26,10 @@ from tests.live import Live
 from tests.slow_steps import slow_steps
 
 pytestmark = pytest.mark.slow
-STOPS = """new MutationObserver(() => {
-  if (document.querySelectorAll("#text-0 > span").length > 20) document.getElementById("stop").click();
-}).observe(document.getElementById("texts"), { childList: true, subtree: true })"""
-"""A hand on the button that is quicker than a small model."""
-
-
-def answer_of(live: Live, **fields: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = httpx.post(f"{live.url}/generate", json=REQUEST | fields, timeout=30).json()
-    return answer
 
 
 def test_the_text_is_the_servers(written: Page, live: Live) -> None:
-    assert answer_of(live)["text"] == "".join(shown_texts(written))
+    assert answer_of(live, REQUEST)["text"] == "".join(shown_texts(written))
     assert REQUEST["max_new_tokens"] == tokens(written).count()
 
 
@@ -68,7 +60,7 @@ def test_a_value_out_of_range_is_said_beside_its_field(visit: Visit) -> None:
 
 
 def test_the_link_brings_the_text_in_another_browser(written: Page, browser: Browser) -> None:
-    link = copied_link(written)
+    link = copied(written, "link")
 
     with browser.new_context() as elsewhere:
         other = elsewhere.new_page()
@@ -91,7 +83,7 @@ def test_a_link_touches_nobodys_session(written: Page) -> None:
 def test_the_link_of_a_drawn_seed_holds_it(visit: Visit, browser: Browser) -> None:
     page = visit.open()
     write(page, seed="")
-    link = copied_link(page)
+    link = copied(page, "link")
 
     with browser.new_context() as elsewhere:
         other = elsewhere.new_page()
@@ -107,7 +99,7 @@ def test_the_link_of_a_changed_text_brings_it_too(visit: Visit, browser: Browser
     open_token(page, 4)
     page.locator(".matrix tr:not(.chosen) .candidate").first.click()
     expect(page.locator(".branch")).to_have_count(2)
-    link = copied_link(page)
+    link = copied(page, "link")
 
     with browser.new_context() as elsewhere:
         other = elsewhere.new_page()
@@ -187,7 +179,7 @@ def test_stop_cancels_the_request_and_what_has_come_is_a_whole_answer(
     page.fill("#prompt", PROMPT)
     page.fill("#field-max_new_tokens", "4000")
     page.select_option("#field-ignore_eos", "true")
-    page.evaluate(STOPS)
+    stop_after(page, 20)
 
     cancelled = live.samples()["tane_requests_total cancelled"]
     with slow_steps(0.02):
@@ -197,7 +189,7 @@ def test_stop_cancels_the_request_and_what_has_come_is_a_whole_answer(
     expect(page.locator("#status")).to_contain_text("Stopped after")
     assert 20 < tokens(page).count() < 4000
     open_token(page, 3)
-    link = copied_link(page)
+    link = copied(page, "link")
     with browser.new_context() as elsewhere:
         other = elsewhere.new_page()
         other.goto(link)
